@@ -1,0 +1,15 @@
+"""The one compiled extension. It is optional: without a compiler the pure twin serves."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "penstock.records._columns",
+            ["src/penstock/records/_columns.pyx"],
+            depends=["src/penstock/records/_columns_write.pxi"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        )
+    ]
+)

@@ -1,0 +1,85 @@
+"""What the handlers share: the image, the partitions, the settings, the clock."""
+
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from penstock.broker.configs import Configs
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.producer_ids import ProducerIds
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.topics import Defaults
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import UnknownTopicId, UnknownTopicOrPartition
+from penstock.foundation.ids import uuid_text
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+from penstock.wire.schema import NIL_UUID
+
+Timer = Callable[[float, Callable[[], None]], Callable[[], None]]
+"""`timer(seconds, action)` calls the action later and returns what cancels it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    node_id: int
+    metadata: Metadata
+    partitions: Partitions
+    configs: Configs
+    sessions: FetchSessions
+    producer_ids: ProducerIds
+    clock: Clock
+    timer: Timer
+    log_dir: str
+    disk_space: Callable[[], tuple[int, int]]
+    """Bytes in all, and bytes that are free, where the logs lie."""
+    threads: Executor
+    """For work that waits or computes: cold reads, batches that must be opened."""
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image
+
+    def partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """The partition, by its topic's name or (where the name is empty) id. Raises Kafka's errors."""
+        table = self.partitions.by_name.get(topic) if topic else self.partitions.by_id.get(topic_id)
+        found = table.get(number) if table else None
+        if found is not None:
+            return found
+        if not topic and topic_id not in self.image.topics:
+            raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
+        known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
+        if known is None:
+            raise UnknownTopicOrPartition(
+                f"there is no topic {topic!r}; create it, or list topics to see what is there"
+            )
+        raise UnknownTopicOrPartition(
+            f"topic {known.name!r} has {len(known.partitions)} partitions, asked for partition {number}"
+        )
+
+    def topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
+        """A topic by its name, or by its id where there is no name. Raises Kafka's errors."""
+        if not name and topic_id != NIL_UUID:
+            by_id = self.image.topics.get(topic_id)
+            if by_id is None:
+                raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
+            return by_id
+        by_name = self.image.by_name.get(name or "")
+        if by_name is None:
+            raise UnknownTopicOrPartition(
+                f"there is no topic {name!r}; create it, or list topics to see what is there"
+            )
+        return by_name
+
+    def topic_defaults(self) -> Defaults:
+        return Defaults(
+            partitions=self.configs["num.partitions"],
+            replication_factor=self.configs["default.replication.factor"],
+            partitions_max=self.configs["max.partitions.per.topic"],
+        )
+
+    @staticmethod
+    def new_topic_id() -> bytes:
+        return secrets.token_bytes(16)

@@ -1,0 +1,72 @@
+"""Changing settings of topics and brokers: what AlterConfigs and IncrementalAlterConfigs share."""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+
+from penstock.broker.broker import Broker
+from penstock.broker.configs import CLUSTER_WIDE, Configs
+from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.topics import plan_configure
+from penstock.coordination.store import ABSENT, Op, Put
+from penstock.foundation.errors import InvalidConfig, InvalidRequest
+from penstock.log.settings import LOG_SETTINGS
+
+Alter = Callable[[Mapping[str, str]], dict[str, str]]
+"""From the settings that a resource has to those that it shall have."""
+
+
+class Resource(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
+    """Raises InvalidConfig unless a topic may have these settings."""
+    for name in overrides:
+        LOG_SETTINGS.get(name)
+    configs.log_settings_of(overrides)
+
+
+async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:
+    """Change the settings of one resource."""
+    if kind == Resource.TOPIC:
+        await _alter_topic(broker, name, change, validate_only)
+    elif kind == Resource.BROKER:
+        await _alter_broker(broker, name, change, validate_only)
+    else:
+        raise InvalidRequest(f"settings of resource type {kind} cannot be altered; topics (2) and brokers (4) can")
+
+
+async def _alter_topic(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    def plan(image: ClusterImage) -> list[Op]:
+        topic = broker.topic(name)
+        wanted = change(topic.configs)
+        check_topic_configs(wanted, broker.configs)
+        if wanted.get("storage", "disk") != topic.configs.get("storage", "disk"):
+            raise InvalidConfig("storage is fixed when a topic is made; make another topic and copy")
+        return plan_configure(topic, wanted) if wanted != dict(topic.configs) else []
+
+    plan(broker.image)
+    if not validate_only:
+        await broker.metadata.change(plan)
+
+
+async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    if name != CLUSTER_WIDE and not (name.isdigit() and int(name) in broker.image.brokers):
+        raise InvalidRequest(f"there is no broker {name!r}; leave the name empty for the whole cluster")
+
+    def plan(image: ClusterImage) -> list[Op]:
+        now = image.broker_configs.get(name, {})
+        wanted = change(now)
+        for key, text in wanted.items():
+            BROKER_SETTINGS.get(key).parse(text)
+            if key in READ_ONLY and text != now.get(key):
+                raise InvalidConfig(f"{key} is read when the process starts; set it in the configuration file")
+        key = keys.broker_config(name)
+        return [Put(key, keys.encode(wanted), image.versions.get(key, ABSENT))] if wanted != dict(now) else []
+
+    plan(broker.image)
+    if not validate_only:
+        await broker.metadata.change(plan)

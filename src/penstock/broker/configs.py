@@ -1,0 +1,84 @@
+"""Which value a setting has, and why: topic, then this broker, then the cluster, then the file, then the default."""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.settings import BROKER_SETTINGS
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.foundation.settings import Setting
+from penstock.log.settings import LOG_SETTINGS, LogSettings
+
+CLUSTER_WIDE: Final = ""
+
+
+class Source(IntEnum):
+    """Where a value comes from, by its number in DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_CLUSTER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Value(NamedTuple):
+    name: str
+    """The setting that has the value: the topic's own, or the broker's that it inherits from."""
+    text: str
+    source: Source
+
+
+class Configs:
+    """The effective settings of this broker and of its topics."""
+
+    def __init__(self, *, static: Mapping[str, str], node_id: int, image: Callable[[], ClusterImage]) -> None:
+        BROKER_SETTINGS.parse(static)  # refuses to start on a wrong value
+        self._static = dict(static)
+        self._node = str(node_id)
+        self._image = image
+        self._parsed: dict[str, Any] = {}
+        self._parsed_from: object = None
+        self._logs: dict[bytes, tuple[object, LogSettings]] = {}
+
+    def broker_values(self, setting: Setting) -> list[Value]:
+        """Every value that a broker setting has, the effective one first."""
+        dynamic = self._image().broker_configs
+        layers: list[tuple[Source, Mapping[str, str]]] = [
+            (Source.DYNAMIC_BROKER, dynamic.get(self._node, {})),
+            (Source.DYNAMIC_CLUSTER, dynamic.get(CLUSTER_WIDE, {})),
+            (Source.STATIC_BROKER, self._static),
+        ]
+        found = [
+            Value(setting.name, table[setting.name], source) for source, table in layers if setting.name in table
+        ]
+        return [*found, Value(setting.name, setting.default, Source.DEFAULT)]
+
+    def topic_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
+        """Every value that a topic setting has, the effective one first."""
+        found = []
+        if setting.name in overrides:
+            found.append(Value(setting.name, overrides[setting.name], Source.TOPIC))
+        if setting.broker_name is None:
+            return [*found, Value(setting.name, setting.default, Source.DEFAULT)]
+        return [*found, *self.broker_values(BROKER_SETTINGS.get(setting.broker_name))]
+
+    def __getitem__(self, name: str) -> Any:
+        """A broker setting, parsed."""
+        dynamic = self._image().broker_configs
+        if self._parsed_from is not dynamic:
+            self._parsed_from = dynamic
+            self._parsed = {entry.name: entry.parse(self.broker_values(entry)[0].text) for entry in BROKER_SETTINGS}
+        return self._parsed[name]
+
+    def log_settings(self, topic: Topic) -> LogSettings:
+        """What a topic's logs obey; made anew when the topic's or the broker's settings change."""
+        made_from = (topic.version, self._image().broker_configs)
+        known = self._logs.get(topic.topic_id)
+        if known is None or known[0] != made_from:
+            known = (made_from, self.log_settings_of(topic.configs))
+            self._logs[topic.topic_id] = known
+        return known[1]
+
+    def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
+        return LogSettings.of({entry.name: self.topic_values(entry, overrides)[0].text for entry in LOG_SETTINGS})

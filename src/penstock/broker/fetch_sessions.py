@@ -1,0 +1,155 @@
+"""Fetch sessions (KIP-227): a consumer names only what changed, and is told only what changed. Pure."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+NO_SESSION: Final = 0
+EVICT_AFTER_MS: Final = 120_000
+SESSION_PARTITIONS_MAX: Final = 100_000
+
+Key = tuple[str, bytes, int]
+"""Topic name (empty from version 13 on), topic id (zero before), partition."""
+
+
+class SessionNotFound(PenstockError):
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidSessionEpoch(PenstockError):
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@dataclass(slots=True)
+class Cached:
+    """A partition of a session: what was asked of it, and what was last said of it."""
+
+    wanted: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class Session:
+    session_id: int
+    epoch: int = 1
+    used_ms: int = 0
+    partitions: dict[Key, Cached] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlan:
+    """What one request asks for, whichever way it said so."""
+
+    wanted: list[tuple[Key, FetchPartition]]
+    session: Session | None = None
+    incremental: bool = False
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session else NO_SESSION
+
+    def must_tell(self, key: Key, data: PartitionData) -> bool:
+        """Whether the answer has to name a partition; notes what was told."""
+        if self.session is None:
+            return True
+        cached = self.session.partitions.get(key)
+        if cached is None:
+            return True
+        news = (
+            not self.incremental
+            or bool(data.records)
+            or data.error_code != 0
+            or data.high_watermark != cached.high_watermark
+            or data.log_start_offset != cached.log_start_offset
+        )
+        cached.high_watermark = data.high_watermark
+        cached.log_start_offset = data.log_start_offset
+        if data.records:
+            # To the end of the line, so that a busy partition does not starve the others.
+            self.session.partitions[key] = self.session.partitions.pop(key)
+        if data.error_code:
+            cached.high_watermark = -1  # the next answer names it again
+        return news
+
+
+class FetchSessions:
+    """The sessions of all consumers, the one used longest ago first."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, now_ms: int) -> FetchPlan:
+        """What to fetch. Raises SessionNotFound or InvalidSessionEpoch; the client then sends a full request."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            wanted = _named(request)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchPlan(wanted=wanted)
+            return FetchPlan(wanted=wanted, session=self._open(wanted, now_ms))
+        return self._go_on(request, now_ms)
+
+    def _open(self, wanted: list[tuple[Key, FetchPartition]], now_ms: int) -> Session | None:
+        if not wanted or len(wanted) > SESSION_PARTITIONS_MAX or not self._make_room(now_ms):
+            return None
+        self._last_id = self._last_id % (2**31 - 1) + 1
+        while self._last_id in self._sessions:
+            self._last_id = self._last_id % (2**31 - 1) + 1
+        session = Session(self._last_id, used_ms=now_ms)
+        session.partitions = {key: Cached(partition) for key, partition in wanted}
+        self._sessions[session.session_id] = session
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms < EVICT_AFTER_MS:
+            return False
+        del self._sessions[oldest.session_id]
+        return True
+
+    def _go_on(self, request: FetchRequest, now_ms: int) -> FetchPlan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise SessionNotFound(f"fetch session {request.session_id} is not known")
+        if request.session_epoch != session.epoch:
+            raise InvalidSessionEpoch(
+                f"fetch session {session.session_id} is at epoch {session.epoch}, not {request.session_epoch}"
+            )
+        session.epoch = session.epoch % (2**31 - 1) + 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        for topic in request.forgotten_topics_data:
+            for number in topic.partitions:
+                session.partitions.pop((topic.topic, topic.topic_id, number), None)
+        for key, partition in _named(request):
+            cached = session.partitions.get(key)
+            if cached is not None:
+                cached.wanted = partition
+            elif len(session.partitions) < SESSION_PARTITIONS_MAX:
+                session.partitions[key] = Cached(partition)
+        wanted = [(key, cached.wanted) for key, cached in session.partitions.items()]
+        return FetchPlan(wanted=wanted, session=session, incremental=True)
+
+
+def _named(request: FetchRequest) -> list[tuple[Key, FetchPartition]]:
+    return [
+        ((topic.topic, topic.topic_id, partition.partition), partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]

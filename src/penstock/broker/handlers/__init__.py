@@ -1,0 +1,1 @@
+"""One file a Kafka API; registry.load_handlers imports them all."""

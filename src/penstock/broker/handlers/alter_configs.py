@@ -1,0 +1,50 @@
+"""AlterConfigs: the named settings, and no others, are what a resource has from now on."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.config_admin import alter
+from penstock.broker.registry import handles
+from penstock.foundation.errors import InvalidConfig, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+@handles(ApiKey.ALTER_CONFIGS)
+async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker) -> AlterConfigsResponse:
+    responses = []
+    for resource in request.resources:
+        code, message = 0, None
+        try:
+            wanted = _wanted(resource)
+            await alter(
+                broker,
+                resource.resource_type,
+                resource.resource_name,
+                lambda _, wanted=wanted: dict(wanted),  # type: ignore[misc]
+                request.validate_only,
+            )
+        except PenstockError as error:
+            code, message = error.code, error.message
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _wanted(resource: AlterConfigsResource) -> dict[str, str]:
+    wanted = {}
+    for entry in resource.configs:
+        if entry.value is None:
+            raise InvalidConfig(f"{entry.name} has no value; leave it out to get the default")
+        wanted[entry.name] = entry.value
+    return wanted

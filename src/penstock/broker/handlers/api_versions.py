@@ -1,0 +1,39 @@
+"""ApiVersions: what this broker serves, and nothing else."""
+
+import re
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import APIS, handles
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_PRODUCE_ADVERTISED_FROM: Final = 0
+"""librdkafka compresses only if Produce is said to reach back this far (KAFKA-18659); versions 0-2 are refused."""
+
+
+@handles(ApiKey.API_VERSIONS)
+def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> ApiVersionsResponse:
+    if call.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    return served(ErrorCode.NONE)
+
+
+def served(error: ErrorCode) -> ApiVersionsResponse:
+    """Every API with its versions. With UNSUPPORTED_VERSION it is what a too new ApiVersions is answered (v0)."""
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersion(
+                api_key=key,
+                min_version=_PRODUCE_ADVERTISED_FROM if key == ApiKey.PRODUCE else api.versions[0],
+                max_version=api.versions[-1],
+            )
+            for key, api in sorted(APIS.items())
+        ],
+    )

@@ -1,0 +1,43 @@
+"""CreatePartitions: a topic grows; it never shrinks."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.topics import plan_grow
+from penstock.coordination.store import Op
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+@handles(ApiKey.CREATE_PARTITIONS)
+async def create_partitions(request: CreatePartitionsRequest, call: Call, broker: Broker) -> CreatePartitionsResponse:
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        code, message = 0, None
+        try:
+            if names.count(topic.name) > 1:
+                raise InvalidRequest(f"the request names topic {topic.name!r} more than once")
+            await _grow(topic, request.validate_only, broker)
+        except PenstockError as error:
+            code, message = error.code, error.message
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Broker) -> None:
+    assignments = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
+
+    def plan(image: ClusterImage) -> list[Op]:
+        return plan_grow(image, broker.topic(wanted.name), wanted.count, assignments, broker.topic_defaults())
+
+    plan(broker.image)
+    if not validate_only:
+        await broker.metadata.change(plan)

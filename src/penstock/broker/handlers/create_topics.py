@@ -1,0 +1,91 @@
+"""CreateTopics: checked one by one, so that one bad topic does not keep the others from being made."""
+
+from collections import Counter
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.config_admin import check_topic_configs
+from penstock.broker.registry import handles
+from penstock.cluster.image import Topic
+from penstock.cluster.topics import NewTopic, plan_create
+from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
+from penstock.log.settings import LOG_SETTINGS
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+@handles(ApiKey.CREATE_TOPICS)
+async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    named = {topic.name: topic for topic in request.topics}
+    results = []
+    for name, topic in named.items():
+        try:
+            if counts[name] > 1:
+                raise InvalidRequest(f"the request names topic {name!r} {counts[name]} times")
+            results.append(await _create(topic, request.validate_only, broker))
+        except PenstockError as error:
+            results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) -> CreatableTopicResult:
+    wanted = _wanted(topic)
+    check_topic_configs(wanted.configs, broker.configs)
+    topic_id = broker.new_topic_id()
+    defaults = broker.topic_defaults()
+    plan_create(broker.image, wanted, topic_id, defaults)
+    if validate_only:
+        replicas = wanted.replication_factor if wanted.replication_factor > 0 else defaults.replication_factor
+        partitions = wanted.partitions if wanted.partitions > 0 else defaults.partitions
+        if wanted.assignments:
+            partitions, replicas = len(wanted.assignments), len(next(iter(wanted.assignments.values())))
+        return _result(
+            Topic(topic_id=bytes(16), name=topic.name, configs=wanted.configs), partitions, replicas, broker
+        )
+    await broker.metadata.change(lambda image: plan_create(image, wanted, topic_id, defaults))
+    made = broker.image.topics[topic_id]
+    return _result(made, len(made.partitions), len(made.partitions[0].replicas), broker)
+
+
+def _wanted(topic: CreatableTopic) -> NewTopic:
+    configs = {}
+    for entry in topic.configs:
+        if entry.value is None:
+            raise InvalidConfig(f"{entry.name} has no value; leave it out to get the default")
+        configs[entry.name] = entry.value
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments={entry.partition_index: entry.broker_ids for entry in topic.assignments},
+        configs=configs,
+    )
+
+
+def _result(topic: Topic, partitions: int, replicas: int, broker: Broker) -> CreatableTopicResult:
+    effective = [broker.configs.topic_values(entry, topic.configs)[0] for entry in LOG_SETTINGS]
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=value.text,
+                read_only=False,
+                config_source=value.source,
+                is_sensitive=False,
+            )
+            for entry, value in zip(LOG_SETTINGS, effective, strict=True)
+        ],
+    )

@@ -1,0 +1,49 @@
+"""DeleteRecords: trim a partition; readers see nothing before the offset any more."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import OffsetOutOfRange, PenstockError, PolicyViolation
+from penstock.replication.partition import Partition
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+TO_THE_END = -1
+
+
+@handles(ApiKey.DELETE_RECORDS)
+def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            low, code = -1, 0
+            try:
+                low = _trim(broker.partition(topic.name, b"", wanted.partition_index), wanted.offset)
+            except PenstockError as error:
+                code = error.code
+            results.append(
+                DeleteRecordsPartitionResult(
+                    partition_index=wanted.partition_index, low_watermark=low, error_code=code
+                )
+            )
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+
+
+def _trim(partition: Partition, offset: int) -> int:
+    """The first offset that is left."""
+    log = partition.log
+    if not log.settings.deleted:
+        raise PolicyViolation(f"{partition.name} is only compacted; add delete to its cleanup.policy to trim it")
+    offset = partition.high_watermark if offset == TO_THE_END else offset
+    if not 0 <= offset <= partition.high_watermark:
+        raise OffsetOutOfRange(f"{partition.name} ends at offset {partition.high_watermark}, asked for {offset}")
+    if offset > log.start_offset:
+        log.trim(offset)
+    return log.start_offset

@@ -1,0 +1,49 @@
+"""DeleteTopics, by name or by id."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.topics import plan_delete
+from penstock.coordination.store import Op
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from penstock.wire.schema import NIL_UUID
+
+
+class DeletionDisabled(PenstockError):
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+
+
+@handles(ApiKey.DELETE_TOPICS)
+async def delete_topics(request: DeleteTopicsRequest, call: Call, broker: Broker) -> DeleteTopicsResponse:
+    wanted = [*request.topics, *(DeleteTopicState(name=name, topic_id=NIL_UUID) for name in request.topic_names)]
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[await _delete(topic, broker) for topic in wanted])
+
+
+async def _delete(wanted: DeleteTopicState, broker: Broker) -> DeletableTopicResult:
+    name, topic_id = wanted.name, wanted.topic_id
+    try:
+        if not broker.configs["delete.topic.enable"]:
+            raise DeletionDisabled("topics may not be deleted: delete.topic.enable is false")
+        if name and topic_id != NIL_UUID:
+            raise InvalidRequest("name a topic, or give its id, not both")
+        topic = broker.topic(name, topic_id)
+        name, topic_id = topic.name, topic.topic_id
+
+        def plan(image: ClusterImage) -> list[Op]:
+            known = broker.topic(None, topic_id)
+            return plan_delete(known, image.versions[keys.topic_name(known.name)])
+
+        await broker.metadata.change(plan)
+    except PenstockError as error:
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)

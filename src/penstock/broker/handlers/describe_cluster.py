@@ -1,0 +1,41 @@
+"""DescribeCluster: the brokers and who is in charge."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER)
+def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker) -> DescribeClusterResponse:
+    image = broker.image
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker; controllers have no listener of their own",
+            cluster_id=image.cluster_id,
+            brokers=(),
+        )
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        cluster_id=image.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+            for known in image.brokers.values()
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

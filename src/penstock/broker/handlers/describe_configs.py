@@ -1,0 +1,79 @@
+"""DescribeConfigs: every setting with its value, where the value comes from, and what else it could have been."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.config_admin import Resource
+from penstock.broker.configs import Source, Value
+from penstock.broker.registry import handles
+from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.settings import Setting
+from penstock.log.settings import LOG_SETTINGS
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+@handles(ApiKey.DESCRIBE_CONFIGS)
+def describe_configs(request: DescribeConfigsRequest, call: Call, broker: Broker) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        code, message, found = 0, None, []
+        try:
+            found = _values(resource, broker)
+        except PenstockError as error:
+            code, message = error.code, error.message
+        results.append(
+            DescribeConfigsResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[
+                    _entry(setting, values, request)
+                    for setting, values in found
+                    if resource.configuration_keys is None or setting.name in resource.configuration_keys
+                ],
+            )
+        )
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Setting, list[Value]]]:
+    configs = broker.configs
+    if resource.resource_type == Resource.TOPIC:
+        topic = broker.topic(resource.resource_name)
+        return [(setting, configs.topic_values(setting, topic.configs)) for setting in LOG_SETTINGS]
+    if resource.resource_type == Resource.BROKER:
+        if resource.resource_name == "":
+            shared = [(setting, configs.broker_values(setting)) for setting in BROKER_SETTINGS]
+            dynamic = [
+                (setting, [v for v in values if v.source == Source.DYNAMIC_CLUSTER]) for setting, values in shared
+            ]
+            return [(setting, values) for setting, values in dynamic if values]
+        if resource.resource_name != str(broker.node_id):
+            raise InvalidRequest(f"this is broker {broker.node_id}, ask broker {resource.resource_name} itself")
+        return [(setting, configs.broker_values(setting)) for setting in BROKER_SETTINGS]
+    raise InvalidRequest(f"resource type {resource.resource_type} has no settings; topics (2) and brokers (4) have")
+
+
+def _entry(setting: Setting, values: list[Value], request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = values if request.include_synonyms else []
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=values[0].text,
+        read_only=setting.name in READ_ONLY,
+        config_source=values[0].source,
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source) for value in synonyms
+        ],
+        config_type=setting.kind,
+        documentation=setting.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,84 @@
+"""DescribeTopicPartitions: topics with their partitions, page by page (KIP-966)."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
+from penstock.broker.registry import handles
+from penstock.cluster.image import NO_LEADER, PartitionState
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from penstock.wire.schema import NIL_UUID
+
+PARTITIONS_MAX = 2000
+
+
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, call: Call, broker: Broker
+) -> DescribeTopicPartitionsResponse:
+    by_name = broker.image.by_name
+    names = sorted({topic.name for topic in request.topics} or by_name)
+    start = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            start = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        topic = by_name.get(name)
+        if topic is None:
+            # While all topics are listed, one that is gone since the last page is no error.
+            if request.topics:
+                topics.append(_unknown(name))
+            continue
+        if room == 0:
+            return _page(topics, Cursor(topic_name=name, partition_index=0))
+        numbers = [number for number in topic.partitions if number >= start]
+        taken, left = numbers[:room], numbers[room:]
+        start = 0
+        room -= len(taken)
+        topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=0,
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=[_partition(number, topic.partitions[number]) for number in taken],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if left:
+            return _page(topics, Cursor(topic_name=name, partition_index=left[0]))
+    return _page(topics, None)
+
+
+def _page(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=NIL_UUID, partitions=()
+    )
+
+
+def _partition(number: int, state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.isr,
+        offline_replicas=(),
+    )

@@ -1,0 +1,222 @@
+"""Fetch: committed batches as they lie in the log, now or when there are enough of them."""
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.fetch_sessions import FetchPlan, Key
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.log.disk import ColdRead
+from penstock.replication.partition import Partition
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.wire.schema import Buffer
+
+READ_COMMITTED = 1
+
+
+@handles(ApiKey.FETCH)
+def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | Awaitable[FetchResponse] | None:
+    try:
+        if request.isolation_level not in (0, READ_COMMITTED):
+            raise InvalidRequest(f"isolation level {request.isolation_level}; expected 0 or 1")
+        plan = broker.sessions.plan(request, broker.clock.now_ms())
+    except PenstockError as error:
+        return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
+    attempt = _Attempt(request, plan, broker)
+    attempt.read({})
+    if attempt.cold:
+        return _read_cold(attempt)
+    if attempt.is_enough or request.max_wait_ms <= 0:
+        return attempt.response()
+    _Parked(attempt, call)
+    return None
+
+
+class _Attempt:
+    """One look at all the partitions that a request wants."""
+
+    def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker) -> None:
+        self.request = request
+        self.plan = plan
+        self.broker = broker
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
+        self.answers: list[tuple[Key, PartitionData]] = []
+        self.cold: list[tuple[Key, Partition, FetchPartition, int]] = []
+        self.got_bytes = 0
+        self.failed = False
+
+    def read(self, fetched: dict[Key, Buffer | PenstockError]) -> None:
+        """Read everything anew. `fetched`: what a thread has read already."""
+        self.answers = []
+        self.cold = []
+        self.got_bytes = 0
+        self.failed = False
+        for key, wanted in self.plan.wanted:
+            try:
+                data = self._read_one(key, wanted, fetched)
+            except PenstockError as error:
+                self.failed = True
+                data = _refusal(wanted.partition, error)
+            self.answers.append((key, data))
+
+    def _read_one(
+        self, key: Key, wanted: FetchPartition, fetched: dict[Key, Buffer | PenstockError]
+    ) -> PartitionData:
+        partition = self.broker.partition(*key)
+        partition.check_epoch(wanted.current_leader_epoch)
+        log = partition.log
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = log.epochs.end_of(wanted.last_fetched_epoch, log.end_offset)
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                self.failed = True
+                return self._diverged(partition, wanted, epoch, end)
+        records = self._records(key, partition, wanted, fetched)
+        self.got_bytes += len(records)
+        return self._data(partition, wanted.partition, records)
+
+    def _records(
+        self, key: Key, partition: Partition, wanted: FetchPartition, fetched: dict[Key, Buffer | PenstockError]
+    ) -> Buffer:
+        if fetched and key in fetched:
+            found = fetched[key]
+            if isinstance(found, PenstockError):
+                raise found
+            return found
+        limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
+        try:
+            # The first batch of an answer comes whole, however large: else its consumer would stand still.
+            return partition.read(wanted.fetch_offset, limit_bytes, force=self.got_bytes == 0)
+        except ColdRead:
+            self.cold.append((key, partition, wanted, limit_bytes))
+            return b""
+
+    def _data(self, partition: Partition, number: int, records: Buffer) -> PartitionData:
+        return PartitionData(
+            partition_index=number,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=() if self.read_committed else None,
+            records=records,
+        )
+
+    def _diverged(self, partition: Partition, wanted: FetchPartition, epoch: int, end: int) -> PartitionData:
+        """The reader's last batch is not in this log: tell it where the two part (KIP-595)."""
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            log_start_offset=partition.log.start_offset,
+            diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end),
+            aborted_transactions=None,
+            records=b"",
+        )
+
+    @property
+    def is_enough(self) -> bool:
+        return self.failed or self.got_bytes >= self.request.min_bytes or not self.plan.wanted
+
+    def response(self) -> FetchResponse:
+        topics: dict[tuple[str, bytes], list[PartitionData]] = {}
+        for key, data in self.answers:
+            if self.plan.must_tell(key, data):
+                topics.setdefault(key[:2], []).append(data)
+        return FetchResponse(
+            throttle_time_ms=0,
+            session_id=self.plan.session_id,
+            responses=[
+                FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions)
+                for (name, topic_id), partitions in topics.items()
+            ],
+        )
+
+
+def _refusal(number: int, error: PenstockError) -> PartitionData:
+    return PartitionData(
+        partition_index=number,
+        error_code=error.code if error.code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+async def _read_cold(attempt: _Attempt) -> FetchResponse:
+    """Some of it must come from the device: read that on a thread, then the rest as always."""
+    loop = asyncio.get_running_loop()
+    fetched: dict[Key, Buffer | PenstockError] = {}
+    for key, partition, wanted, limit_bytes in attempt.cold:
+        read = partial(partition.read, wanted.fetch_offset, limit_bytes, blocking=True, force=not fetched)
+        try:
+            fetched[key] = await loop.run_in_executor(attempt.broker.threads, read)
+        except PenstockError as error:
+            fetched[key] = error
+    attempt.read(fetched)
+    return attempt.response()
+
+
+class _Parked:
+    """A request that waits for more bytes, or for its time to be up."""
+
+    def __init__(self, attempt: _Attempt, call: Call) -> None:
+        self._attempt = attempt
+        self._call = call
+        self._tickets: list[tuple[Partition, int]] = []
+        self._stop_timer = attempt.broker.timer(attempt.request.max_wait_ms / 1000, self._time_is_up)
+        self._stop_look = _nothing
+        call.on_gone = self._forget
+        self._wait()
+
+    def _wait(self) -> None:
+        for key, _ in self._attempt.plan.wanted:
+            partition = self._attempt.broker.partition(*key)
+            self._tickets.append((partition, partition.watch(self._on_growth)))
+
+    def _on_growth(self) -> None:
+        # Not at once: what else arrives in this turn of the loop comes along.
+        self._stop_waiting()
+        self._stop_look = self._attempt.broker.timer(0, self._look)
+
+    def _look(self) -> None:
+        self._attempt.read({})
+        if self._attempt.is_enough or self._attempt.cold:
+            self._answer()
+        else:
+            self._wait()
+
+    def _time_is_up(self) -> None:
+        self._attempt.read({})
+        self._answer()
+
+    def _answer(self) -> None:
+        self._forget()
+        self._call.answer(self._attempt.response())
+
+    def _stop_waiting(self) -> None:
+        for partition, ticket in self._tickets:
+            partition.unwatch(ticket)
+        self._tickets = []
+
+    def _forget(self) -> None:
+        self._stop_waiting()
+        self._stop_timer()
+        self._stop_look()
+
+
+def _nothing() -> None:
+    """There is no look to stop."""

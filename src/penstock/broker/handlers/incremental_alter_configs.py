@@ -1,0 +1,87 @@
+"""IncrementalAlterConfigs (KIP-339): set, delete, append to and subtract from single settings."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.config_admin import Resource, alter
+from penstock.broker.registry import handles
+from penstock.broker.settings import BROKER_SETTINGS
+from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
+from penstock.foundation.settings import Kind, Setting
+from penstock.log.settings import LOG_SETTINGS
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, call: Call, broker: Broker
+) -> IncrementalAlterConfigsResponse:
+    responses = []
+    for resource in request.resources:
+        code, message = 0, None
+        try:
+            await _alter_one(broker, resource, request.validate_only)
+        except PenstockError as error:
+            code, message = error.code, error.message
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
+    names = [entry.name for entry in resource.configs]
+    if len(set(names)) != len(names):
+        raise InvalidRequest(f"the request changes a setting of {resource.resource_name!r} twice")
+    table = BROKER_SETTINGS if resource.resource_type == Resource.BROKER else LOG_SETTINGS
+
+    def change(now: Mapping[str, str]) -> dict[str, str]:
+        wanted = dict(now)
+        for entry in resource.configs:
+            _apply(entry, table.get(entry.name), wanted)
+        return wanted
+
+    await alter(broker, resource.resource_type, resource.resource_name, change, validate_only)
+
+
+def _apply(entry: AlterableConfig, setting: Setting, wanted: dict[str, str]) -> None:
+    if entry.config_operation == Operation.DELETE:
+        wanted.pop(entry.name, None)
+        return
+    if entry.value is None:
+        raise InvalidConfig(f"{entry.name} has no value")
+    if entry.config_operation == Operation.SET:
+        wanted[entry.name] = entry.value
+        return
+    if entry.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise InvalidRequest(f"operation {entry.config_operation} on {entry.name} is not known")
+    if setting.kind is not Kind.LIST:
+        raise InvalidConfig(f"{entry.name} is not a list; only a list can be appended to or subtracted from")
+    parts = [part.strip() for part in wanted.get(entry.name, setting.default).split(",") if part.strip()]
+    given = [part.strip() for part in entry.value.split(",") if part.strip()]
+    if entry.config_operation == Operation.APPEND:
+        parts += [part for part in given if part not in parts]
+    else:
+        parts = [part for part in parts if part not in given]
+    wanted[entry.name] = ",".join(parts)

@@ -1,0 +1,69 @@
+"""ListOffsets: the first, the last, or the first at or after a time."""
+
+from enum import IntEnum
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.log.times import find_latest_record, find_time
+from penstock.replication.partition import Partition
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+class Spec(IntEnum):
+    """Times that are no times."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+@handles(ApiKey.LIST_OFFSETS)
+def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> ListOffsetsResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            try:
+                partition = broker.partition(topic.name, b"", wanted.partition_index)
+                partition.check_epoch(wanted.current_leader_epoch)
+                answers.append(_find(partition, wanted))
+            except PenstockError as error:
+                answers.append(
+                    ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+                )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find(partition: Partition, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    log = partition.log
+    match wanted.timestamp:
+        case Spec.LATEST:
+            timestamp, offset = -1, partition.high_watermark
+        case Spec.EARLIEST | Spec.EARLIEST_LOCAL:
+            timestamp, offset = -1, log.start_offset
+        case Spec.MAX_TIMESTAMP:
+            timestamp, offset = find_latest_record(log, partition.high_watermark) or (-1, -1)
+        case Spec.LATEST_TIERED | Spec.EARLIEST_PENDING_UPLOAD:
+            timestamp, offset = -1, -1  # there is no tiered storage
+        case _:
+            timestamp, offset = find_time(log, wanted.timestamp, partition.high_watermark) or (-1, -1)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=0,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=log.epochs.at(min(offset, log.end_offset - 1)) if offset >= 0 else -1,
+    )

@@ -1,0 +1,123 @@
+"""Metadata: which brokers there are, and who leads which partition. May make topics that are asked for."""
+
+import contextlib
+from collections.abc import Awaitable
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.cluster.image import NO_LEADER, PartitionState, Topic
+from penstock.cluster.topics import NewTopic, plan_create
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError, TopicExists
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.wire.schema import NIL_UUID
+
+NOT_ASKED: Final = -(2**31)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+# Without access control everyone may do everything; the numbers are those of Kafka's AclOperation.
+TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)
+CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
+
+
+@handles(ApiKey.METADATA)
+def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataResponse | Awaitable[MetadataResponse]:
+    missing = _to_create(request, broker)
+    return _create_then_describe(request, call, broker, missing) if missing else _describe(request, call, broker, {})
+
+
+def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
+    if not request.topics or not request.allow_auto_topic_creation:
+        return []
+    names = [topic.name for topic in request.topics if topic.name and topic.name not in broker.image.by_name]
+    return names if names and broker.configs["auto.create.topics.enable"] else []
+
+
+async def _create_then_describe(
+    request: MetadataRequest, call: Call, broker: Broker, missing: list[str]
+) -> MetadataResponse:
+    refused: dict[str, PenstockError] = {}
+    for name in missing:
+        topic_id = broker.new_topic_id()
+        wanted = NewTopic(name=name)
+        try:
+            with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
+                await broker.metadata.change(
+                    lambda image, wanted=wanted, topic_id=topic_id: plan_create(  # type: ignore[misc]
+                        image, wanted, topic_id, broker.topic_defaults()
+                    )
+                )
+        except PenstockError as error:
+            refused[name] = error
+    return _describe(request, call, broker, refused)
+
+
+def _describe(
+    request: MetadataRequest, call: Call, broker: Broker, refused: dict[str, PenstockError]
+) -> MetadataResponse:
+    image = broker.image
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    # Version 0 cannot say null, and means all topics when it names none.
+    if request.topics is None or (call.version == 0 and not request.topics):
+        topics = [describe_topic(topic, operations) for topic in image.by_name.values()]
+    else:
+        topics = [_described(wanted, broker, operations, refused) for wanted in request.topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+            for known in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _described(
+    wanted: MetadataRequestTopic, broker: Broker, operations: int, refused: dict[str, PenstockError]
+) -> MetadataResponseTopic:
+    try:
+        if wanted.name in refused:
+            raise refused[wanted.name]
+        return describe_topic(broker.topic(wanted.name, wanted.topic_id), operations)
+    except PenstockError as error:
+        return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())
+
+
+def describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id or NIL_UUID,
+        is_internal=topic.is_internal,
+        partitions=[_partition(number, state) for number, state in topic.partitions.items()],
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(number: int, state: PartitionState) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=state.replicas,
+        isr_nodes=state.isr,
+    )

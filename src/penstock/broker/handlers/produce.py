@@ -1,0 +1,211 @@
+"""Produce: append batches, answer when they are as safe as the producer asked."""
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.log.admission import RejectedRecords, admit, must_open
+from penstock.replication.partition import Partition
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.wire.schema import Buffer
+
+OPEN_INLINE_BYTES: Final = 16 << 10
+"""Smaller batches are opened on the spot: a hop to a thread would cost more."""
+Opened = dict[tuple[str, bytes, int], Buffer | PenstockError]
+
+
+@handles(ApiKey.PRODUCE)
+def produce(
+    request: ProduceRequest, call: Call, broker: Broker
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    if request.acks not in (-1, 0, 1):
+        return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; expected -1, 0 or 1")
+    if broker.partitions.open_batches:
+        closed = _batches_to_open(request, broker)
+        if closed:
+            return _open_then_append(request, call, broker, closed)
+    return _append_all(request, call, broker, {})
+
+
+def _append_all(request: ProduceRequest, call: Call, broker: Broker, opened: Opened) -> ProduceResponse | None:
+    now_ms = broker.clock.now_ms()
+    uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    topics = []
+    for topic in request.topic_data:
+        answers = []
+        for data in topic.partition_data:
+            records: Buffer | PenstockError | None = data.records
+            if opened:
+                records = opened.get((topic.name, topic.topic_id, data.index), records)
+            try:
+                partition = broker.partition(topic.name, topic.topic_id, data.index)
+                if isinstance(records, PenstockError):
+                    raise records
+                appended = partition.append(_writable(records), now_ms)
+            except PenstockError as error:
+                answers.append(_refusal(data.index, error))
+                continue
+            answer = PartitionProduceResponse(
+                index=data.index,
+                error_code=0,
+                base_offset=appended.base_offset,
+                log_append_time_ms=appended.append_time_ms,
+                log_start_offset=partition.log.start_offset,
+            )
+            answers.append(answer)
+            if partition.high_watermark <= appended.last_offset:
+                uncommitted.append((partition, appended.last_offset + 1, answer))
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+    response = ProduceResponse(responses=topics)
+    if request.acks == 0:
+        # The only way to tell such a producer that something went wrong (Kafka does the same).
+        call.answer(None, hang_up=any(answer.error_code for topic in topics for answer in topic.partition_responses))
+        return None
+    if not uncommitted:
+        return response
+    _Parked(response, uncommitted, call, broker, request.timeout_ms)
+    return None
+
+
+def _writable(records: Buffer | None) -> bytearray | memoryview:
+    """The offsets are set in place, in the frame's own buffer."""
+    return bytearray(records or b"") if records is None or isinstance(records, bytes) else records
+
+
+def _refusal(index: int, error: PenstockError) -> PartitionProduceResponse:
+    rows = error.rows if isinstance(error, RejectedRecords) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[BatchIndexAndErrorMessage(batch_index=row) for row in rows],
+        error_message=error.message,
+    )
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse:
+    def refuse(topic: TopicProduceData) -> TopicProduceResponse:
+        answers = [
+            PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1, error_message=message)
+            for data in topic.partition_data
+        ]
+        return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+
+    return ProduceResponse(responses=[refuse(topic) for topic in request.topic_data])
+
+
+class _Parked:
+    """A request whose batches are appended and not yet committed."""
+
+    def __init__(
+        self,
+        response: ProduceResponse,
+        uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
+        call: Call,
+        broker: Broker,
+        timeout_ms: int,
+    ) -> None:
+        self._response = response
+        self._uncommitted = uncommitted
+        self._waiting = len(uncommitted)
+        self._call = call
+        self._cancel = broker.timer(max(0, timeout_ms) / 1000, self._finish)
+        call.on_gone = self._cancel
+        for partition, end_offset, _ in uncommitted:
+            partition.when_committed(end_offset, self._one_done)
+
+    def _one_done(self) -> None:
+        self._waiting -= 1
+        if self._waiting == 0:
+            self._cancel()
+            self._finish()
+
+    def _finish(self) -> None:
+        """All are committed, or time is up: those that are not are answered with an error."""
+        if self._call.parts is not None:
+            return
+        failed = {}
+        for partition, end_offset, answer in self._uncommitted:
+            if not partition.is_online:
+                failed[id(answer)] = ErrorCode.KAFKA_STORAGE_ERROR
+            elif partition.high_watermark < end_offset:
+                failed[id(answer)] = ErrorCode.REQUEST_TIMED_OUT
+        if failed:
+            self._response = ProduceResponse(
+                responses=[
+                    TopicProduceResponse(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partition_responses=[
+                            PartitionProduceResponse(
+                                index=answer.index, error_code=failed[id(answer)], base_offset=-1
+                            )
+                            if id(answer) in failed
+                            else answer
+                            for answer in topic.partition_responses
+                        ],
+                    )
+                    for topic in self._response.responses
+                ]
+            )
+        self._call.answer(self._response)
+
+
+# -- batches that must be opened
+
+
+def _batches_to_open(
+    request: ProduceRequest, broker: Broker
+) -> list[tuple[Partition, tuple[str, bytes, int], Buffer]]:
+    found = []
+    for topic in request.topic_data:
+        table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
+        for data in topic.partition_data:
+            partition = table.get(data.index)
+            if partition is None or not partition.is_online or data.records is None:
+                continue
+            if must_open(data.records, partition.log.settings):
+                found.append((partition, (topic.name, topic.topic_id, data.index), data.records))
+    return found
+
+
+async def _open_then_append(
+    request: ProduceRequest,
+    call: Call,
+    broker: Broker,
+    closed: list[tuple[Partition, tuple[str, bytes, int], Buffer]],
+) -> ProduceResponse | None:
+    """Open what must be opened, on a thread if it is large. The frame's buffer is only ours until the first await."""
+    loop = asyncio.get_running_loop()
+    copies = {
+        (topic.name, topic.topic_id, data.index): bytearray(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records is not None
+    }
+    opened: Opened = dict(copies)
+    for partition, key, _ in closed:
+        settings = partition.log.settings
+        work = partial(admit, copies[key], settings)
+        try:
+            if len(copies[key]) <= OPEN_INLINE_BYTES:
+                opened[key] = work()
+            else:
+                opened[key] = await loop.run_in_executor(broker.threads, work)
+        except PenstockError as error:
+            opened[key] = error
+    return _append_all(request, call, broker, opened)

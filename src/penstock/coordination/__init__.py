@@ -1,0 +1,1 @@
+"""The coordination service behind one port: the only truth about the cluster."""

@@ -1,0 +1,1 @@
+"""What every room may use: clocks, ids, errors, probes. No IO."""

@@ -1,0 +1,106 @@
+"""One tree of errors. Each carries its Kafka code; each edge translates it once.
+
+A message says what was wrong, what was expected and what to do about it.
+"""
+
+from typing import ClassVar
+
+from penstock.foundation.codes import ErrorCode
+
+
+class PenstockError(Exception):
+    """Base of every error that Penstock raises on purpose."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class CorruptMessage(PenstockError):
+    """A record batch whose bytes do not agree with themselves."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnsupportedCompression(PenstockError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class MalformedRequest(PenstockError):
+    """A frame that cannot be decoded: the connection is closed, as Kafka does."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRequest(PenstockError):
+    """A frame that can be decoded and makes no sense."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRecord(PenstockError):
+    code = ErrorCode.INVALID_RECORD
+
+
+class MessageTooLarge(PenstockError):
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class InvalidConfig(PenstockError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+class InvalidTimestamp(PenstockError):
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class OffsetOutOfRange(PenstockError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class OutOfOrderSequence(PenstockError):
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(PenstockError):
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class StorageError(PenstockError):
+    """The disk refused a write, or what it holds is damaged. Consumers of other data go on."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class UnknownTopicOrPartition(PenstockError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class UnknownTopicId(PenstockError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class PolicyViolation(PenstockError):
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class InvalidTopic(PenstockError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicExists(PenstockError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(PenstockError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(PenstockError):
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(PenstockError):
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -1,0 +1,42 @@
+"""Identifiers that travel between rooms."""
+
+import base64
+import re
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import InvalidTopic
+
+TOPIC_NAME_CHARS_MAX: Final = 249
+_LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(value: bytes) -> str:
+    """Sixteen bytes as Kafka writes them: URL-safe base64 without padding.
+
+    >>> uuid_text(bytes(16))
+    'AAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The inverse of uuid_text."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def check_topic_name(name: str) -> None:
+    """Kafka's rule for topic names."""
+    if not name or name in (".", ".."):
+        raise InvalidTopic(f"topic name {name!r} is not allowed: give it a name of letters, digits, '.', '_', '-'")
+    if len(name) > TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopic(f"topic name has {len(name)} characters, at most {TOPIC_NAME_CHARS_MAX} are allowed")
+    if not _LEGAL_TOPIC.fullmatch(name):
+        raise InvalidTopic(f"topic name {name!r} is not allowed: only letters, digits, '.', '_' and '-' may be used")

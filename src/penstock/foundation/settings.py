@@ -1,0 +1,124 @@
+"""Settings as data: each room declares its own table, and each value is validated once, here."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from penstock.foundation.errors import InvalidConfig
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """The type of a setting, by its number in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_WIDTH: Final = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One named setting.
+
+    >>> Setting(name="retention.ms", kind=Kind.LONG, default="-1", minimum=-1, doc="…").parse("60000")
+    60000
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    broker_name: str | None = None
+    """The broker setting that gives this topic setting its default, where there is one."""
+
+    def parse(self, text: str | None) -> Any:
+        """The value that `text` stands for; InvalidConfig says what would have been right."""
+        if text is None:
+            raise InvalidConfig(f"{self.name} has no value; {self._expected()}")
+        text = text.strip()
+        try:
+            value = self._convert(text)
+        except ValueError:
+            raise InvalidConfig(f"{self.name}={text!r} is not allowed; {self._expected()}") from None
+        self._check(value, text)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        match self.kind:
+            case Kind.BOOLEAN:
+                return {"true": True, "false": False}.get(text.lower())
+            case Kind.STRING:
+                return text
+            case Kind.DOUBLE:
+                return float(text)
+            case Kind.LIST:
+                return tuple(part.strip() for part in text.split(",") if part.strip())
+            case _:
+                return int(text)
+
+    def _check(self, value: Any, text: str) -> None:
+        if self.kind is Kind.BOOLEAN:
+            good = value is not None
+        elif self.kind is Kind.LIST:
+            good = not self.choices or all(part in self.choices for part in value)
+        elif self.kind is Kind.STRING:
+            good = not self.choices or value in self.choices
+        else:
+            width = _WIDTH.get(self.kind)
+            good = (width is None or -width <= value < width) and value == value
+            good = good and (self.minimum is None or value >= self.minimum)
+            good = good and (self.maximum is None or value <= self.maximum)
+        if not good:
+            raise InvalidConfig(f"{self.name}={text!r} is not allowed; {self._expected()}")
+
+    def _expected(self) -> str:
+        if self.choices:
+            several = "a list of " if self.kind is Kind.LIST else ""
+            return f"expected {several}{' or '.join(self.choices)}"
+        bounds = []
+        if self.minimum is not None:
+            bounds.append(f"at least {self.minimum:g}")
+        if self.maximum is not None:
+            bounds.append(f"at most {self.maximum:g}")
+        names = {
+            Kind.BOOLEAN: "true or false",
+            Kind.STRING: "a text",
+            Kind.DOUBLE: "a number",
+            Kind.LIST: "a list",
+        }
+        return "expected " + " ".join([names.get(self.kind, "a whole number"), *bounds])
+
+
+class Table:
+    """The settings of one room, by name."""
+
+    def __init__(self, settings: Iterable[Setting]) -> None:
+        self.by_name: Final[dict[str, Setting]] = {entry.name: entry for entry in settings}
+
+    def __iter__(self) -> Any:
+        return iter(self.by_name.values())
+
+    def get(self, name: str) -> Setting:
+        found = self.by_name.get(name)
+        if found is None:
+            raise InvalidConfig(f"unknown setting {name!r}; known are {', '.join(sorted(self.by_name))}")
+        return found
+
+    def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """All settings with their values: the given ones, else the defaults. Unknown names are refused."""
+        for name in values:
+            self.get(name)
+        return {name: entry.parse(values.get(name, entry.default)) for name, entry in self.by_name.items()}

@@ -1,0 +1,251 @@
+"""Compaction: closed segments are rewritten so that only the last record of each key is left.
+
+Runs on a thread, on files of its own. The new segments lie beside the old ones until a manifest, written once they
+are all synced, says which replaces which: from then on the change is finished, if need be by the next start.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.foundation.settings import INT_MAX
+from penstock.log.disk import Disk
+from penstock.log.keytable import KeyTable
+from penstock.log.log import Log
+from penstock.log.segment import Segment
+from penstock.log.settings import LogSettings
+from penstock.records.batch import BatchHeader, assemble
+from penstock.records.build import build_batch, read_records
+from penstock.records.columns import Columns, decode_columns, select_records
+from penstock.records.compression import CODEC_MASK
+from penstock.wire.schema import Buffer
+
+MANIFEST: Final = "swap"
+CLEANED: Final = ".cleaned"
+
+
+def plan(log: Log, now_ms: int, limit: int, keys_max: int) -> "Job | None":
+    """What to compact now, if it is worth it. Only synced segments wholly below the offset `limit` count."""
+    settings = log.settings
+    if not settings.compacted:
+        return None
+    limit = min(limit, log.checkpoint.synced_to)
+    chosen = []
+    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+        if following.base_offset > limit or segment.latest_ms > now_ms - settings.min_compaction_lag_ms:
+            break
+        chosen.append(segment)
+    dirty_from = max(log.checkpoint.clean_to, log.start_offset)
+    bounds = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
+    dirty = [segment for segment, end in zip(chosen, bounds, strict=False) if end > dirty_from]
+    if not dirty:
+        return None
+    dirty_bytes = sum(segment.size for segment in dirty)
+    ratio = dirty_bytes / max(1, sum(segment.size for segment in chosen))
+    overdue = any(segment.first_timestamp_ms < now_ms - settings.max_compaction_lag_ms for segment in dirty)
+    if ratio < settings.min_cleanable_dirty_ratio and not overdue:
+        return None
+    return Job(
+        disk=log.disk,
+        folder=log.folder,
+        settings=settings,
+        sources=[Segment(log.disk, log.folder, segment.base_offset) for segment in chosen],
+        end_offset=bounds[len(chosen) - 1],
+        dirty_from=dirty_from,
+        keys_max=keys_max,
+        now_ms=now_ms,
+        last_of_producers={
+            producer_id: producer.batches[-1].last_offset
+            for producer_id, producer in log.producers.by_id.items()
+            if producer.batches
+        },
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """New segments by base offset, and the old ones that each replaces."""
+
+    clean_to: int
+    replaced: dict[int, list[int]] = field(default_factory=dict)
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    disk: Disk
+    folder: str
+    settings: LogSettings
+    sources: list[Segment]
+    end_offset: int
+    dirty_from: int
+    keys_max: int
+    now_ms: int
+    last_of_producers: dict[int, int]
+
+    def run(self) -> Result:
+        """Write the new segments. On a thread: touches nothing that the event loop owns."""
+        try:
+            table = KeyTable(self.keys_max)
+            clean_to = self._learn(table)
+            result = Result(clean_to=clean_to)
+            for group in self._groups(clean_to):
+                self._rewrite(group, table, result)
+            return result
+        finally:
+            for segment in self.sources:
+                segment.close()
+
+    def _learn(self, table: KeyTable) -> int:
+        """Fill the table with the last offset of every key in what is new; the offset up to which it knows."""
+        for segment in self._from(self.dirty_from):
+            for _, header, batch in segment.batches():
+                if header.next_offset <= self.dirty_from or header.is_control:
+                    continue
+                if table.is_full:
+                    return header.base_offset
+                table.note(decode_columns(batch))
+        return self.end_offset
+
+    def _from(self, offset: int) -> Iterator[Segment]:
+        for segment, following in zip(self.sources, [*self.sources[1:], None], strict=True):
+            if following is None or following.base_offset > offset:
+                yield segment
+
+    def _groups(self, clean_to: int) -> Iterator[list[Segment]]:
+        """Neighbours that fit into one segment together."""
+        group: list[Segment] = []
+        size = 0
+        for segment in self.sources:
+            if segment.base_offset >= clean_to:
+                break
+            fits = size + segment.size <= self.settings.segment_bytes
+            if group and (not fits or self.end_offset - group[0].base_offset > INT_MAX):
+                yield group
+                group, size = [], 0
+            group.append(segment)
+            size += segment.size
+        if group:
+            yield group
+
+    def _rewrite(self, group: Sequence[Segment], table: KeyTable, result: Result) -> None:
+        base = group[0].base_offset
+        fresh = Segment(self.disk, self.folder, base, CLEANED)
+        fresh.cut(0)  # a run that was cut short may have left something
+        for segment in group:
+            for _, header, batch in segment.batches():
+                kept = batch if header.is_control else self._filter(header, batch, table, result)
+                if kept is not None:
+                    fresh.append(
+                        kept,
+                        header.base_offset,
+                        header.last_offset,
+                        header.max_timestamp,
+                        self.settings.index_interval_bytes,
+                    )
+            result.bytes_before += segment.size
+        result.bytes_after += fresh.size
+        fresh.file.sync()
+        fresh.index.seal()
+        fresh.close()
+        result.replaced[base] = [segment.base_offset for segment in group]
+
+    def _filter(self, header: BatchHeader, batch: Buffer, table: KeyTable, result: Result) -> Buffer | None:
+        columns = decode_columns(batch)
+        horizon_ms = header.delete_horizon_ms
+        drop_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
+        mask = table.mask(columns, drop_tombstones)
+        count = mask.count(1)
+        result.records_before += columns.count
+        result.records_after += count
+        if count == 0:
+            return self._trace(header)
+        if horizon_ms is None and _has_tombstone(columns, mask):
+            return self._with_horizon(header, batch, mask)
+        if count == columns.count:
+            return batch
+        return select_records(batch, columns, mask, keep_last_offset=True)
+
+    def _trace(self, header: BatchHeader) -> Buffer | None:
+        """An empty batch in the place of a producer's last one: its sequence must not be forgotten."""
+        if self.last_of_producers.get(header.producer_id) != header.last_offset:
+            return None
+        return assemble(
+            b"",
+            count=0,
+            attributes=header.attributes & ~CODEC_MASK,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            leader_epoch=header.leader_epoch,
+            base_timestamp=header.base_timestamp,
+            max_timestamp=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+
+    def _with_horizon(self, header: BatchHeader, batch: Buffer, mask: bytearray) -> Buffer:
+        """Note in the batch when its tombstones may go, counted from now (KIP-534)."""
+        return build_batch(
+            [record for record, keep in zip(read_records(batch), mask, strict=True) if keep],
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            leader_epoch=header.leader_epoch,
+            codec=header.codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            keep_offsets=True,
+            log_append_time=header.is_log_append_time,
+            delete_horizon_ms=self.now_ms + self.settings.delete_retention_ms,
+        )
+
+    def install(self, log: Log, result: Result) -> bool:
+        """Put the new segments in the place of the old ones; false if those are not all there any more."""
+        wanted = [base for bases in result.replaced.values() for base in bases]
+        here = [segment.base_offset for segment in log.segments[:-1]]
+        if not wanted or wanted[0] not in here:
+            self.discard(result)
+            return False
+        first = here.index(wanted[0])
+        if here[first : first + len(wanted)] != wanted:
+            self.discard(result)
+            return False
+        text = json.dumps(list(result.replaced.items())).encode()
+        self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
+        for segment in log.segments[first : first + len(wanted)]:
+            segment.close()
+        finish_swap(self.disk, self.folder)
+        fresh = [Segment(self.disk, self.folder, base) for base in result.replaced]
+        log.replace_segments(first, len(wanted), fresh, result.clean_to)
+        return True
+
+    def discard(self, result: Result) -> None:
+        for base in result.replaced:
+            Segment(self.disk, self.folder, base, CLEANED).remove()
+
+
+def _has_tombstone(columns: Columns, mask: bytearray) -> bool:
+    return any(keep and length < 0 for keep, length in zip(mask, columns.value_len, strict=True))
+
+
+def finish_swap(disk: Disk, folder: str) -> None:
+    """Do what the manifest says, from wherever it was left. Recovery calls this too."""
+    text = disk.load(f"{folder}/{MANIFEST}")
+    if text is None:
+        return
+    names = set(disk.names(folder))
+    for base, old in json.loads(text):
+        for gone in old:
+            if gone != base:
+                Segment(disk, folder, gone).remove()
+        for kind in ("index", "log"):
+            name = f"{base:020d}.{kind}"
+            if name + CLEANED in names:
+                disk.rename(f"{folder}/{name}{CLEANED}", f"{folder}/{name}")
+    disk.remove(f"{folder}/{MANIFEST}")

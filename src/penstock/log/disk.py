@@ -1,0 +1,244 @@
+"""The disk as a port. The log asks it for files; a simulator can stand in its place and lose power.
+
+The real one writes and reads through the page cache on the calling thread: a `pread` that finds its page costs
+less than a hop to another thread. A read that would wait for the device raises ColdRead unless it is told to
+block, and the caller then repeats it on a thread.
+"""
+
+import errno
+import mmap
+import os
+import shutil
+from pathlib import Path
+from typing import Final, Protocol
+
+from penstock.foundation.errors import PenstockError, StorageError
+from penstock.wire.schema import Buffer
+
+MAP_BYTES_MIN: Final = 64 << 10
+"""Reads of at least this size alias the page cache; smaller ones are copied (measured: DESIGN §10)."""
+
+
+class ColdRead(PenstockError):
+    """The bytes are not in the page cache: read again with `blocking=True`, on a thread."""
+
+
+class File(Protocol):
+    """An append-only file. `size` is what has been appended and not taken back."""
+
+    size: int
+
+    def append(self, data: Buffer) -> None:
+        """All of `data` at the end, or StorageError and nothing."""
+
+    def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
+        """Up to `count` bytes from `at`, fewer at the end. Large reads may alias the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make everything appended so far survive power loss. May be called from another thread."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str) -> File:
+        """The file at `path`, made if it is not there."""
+
+    def names(self, path: str) -> list[str]:
+        """The entries of a folder, sorted; none if there is no such folder."""
+
+    def make_folder(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a whole folder; nothing happens if it is not there."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically put `old` in the place of `new`."""
+
+    def load(self, path: str) -> bytes | None:
+        """A small file whole, or None if it is not there."""
+
+    def store(self, path: str, data: bytes, durable: bool = False) -> None:
+        """Atomically replace a small file; `durable` waits until that survives power loss."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make the folder's entries survive power loss."""
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "_map", "_path", "size")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.size = os.fstat(self._fd).st_size
+        self._map: mmap.mmap | None = None
+
+    def append(self, data: Buffer) -> None:
+        try:
+            written = os.pwrite(self._fd, data, self.size)
+            while written < len(data):  # a short write: the rest, or the reason why not
+                written += os.pwrite(self._fd, memoryview(data)[written:], self.size + written)
+        except OSError as error:
+            self._take_back()
+            raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
+        self.size += written
+
+    def _take_back(self) -> None:
+        """Cut off what a failed write left behind, so that recovery never finds it."""
+        try:
+            os.ftruncate(self._fd, self.size)
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be cut back: {error.strerror}") from error
+
+    def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
+        count = min(count, self.size - at)
+        if count <= 0:
+            return b""
+        try:
+            if blocking:
+                return os.pread(self._fd, count, at)
+            if count < MAP_BYTES_MIN:
+                return self._read_cached(at, count)
+            self._probe(at, count)
+        except BlockingIOError:
+            raise ColdRead(f"{self._path} is not cached at {at}") from None
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
+        return self._mapped(at + count)[at : at + count]
+
+    def _read_cached(self, at: int, count: int) -> bytes | bytearray:
+        out = bytearray(count)
+        try:
+            got = os.preadv(self._fd, (out,), at, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(self._fd, count, at)
+        if got < count:
+            raise BlockingIOError
+        return out
+
+    def _probe(self, at: int, count: int) -> None:
+        for place in (at, at + count // 2, at + count - 1):
+            self._read_cached(place, 1)
+
+    def _mapped(self, end: int) -> memoryview:
+        """A map that reaches `end`. An older, shorter one lives on as long as anyone holds a slice of it."""
+        if self._map is None or len(self._map) < end:
+            self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        return memoryview(self._map)
+
+    def truncate(self, size: int) -> None:
+        """Shrink. Slices of the old bytes may be on their way to a socket, and a page that is cut off under a
+        map is a SIGBUS: so a file that was mapped is replaced by a copy of what stays."""
+        if size >= self.size:
+            return
+        if self._map is None:
+            os.ftruncate(self._fd, size)
+        else:
+            self._map = None
+            self._replace_with_copy(size)
+        self.size = size
+
+    def _replace_with_copy(self, size: int) -> None:
+        copy_path = self._path + ".cut"
+        copy = os.open(copy_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        done = 0
+        while done < size:
+            done += os.sendfile(copy, self._fd, done, size - done)
+        os.fsync(copy)
+        os.rename(copy_path, self._path)
+        os.close(self._fd)
+        self._fd = copy
+
+    def sync(self) -> None:
+        # A descriptor of its own: this runs on a thread, and the segment may be closed meanwhile.
+        own = os.dup(self._fd)
+        try:
+            os.fdatasync(own)
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be flushed: {error.strerror}") from error
+        finally:
+            os.close(own)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._map = None
+
+
+class OsDisk:
+    """The operating system's file system, below one folder."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = str(root)
+        os.makedirs(self._root, exist_ok=True)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def open(self, path: str) -> OsFile:
+        try:
+            return OsFile(self._at(path))
+        except OSError as error:
+            raise StorageError(f"{path} cannot be opened: {error.strerror}") from error
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._at(path)))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, path: str) -> None:
+        try:
+            os.makedirs(self._at(path), exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be made: {error.strerror}") from error
+
+    def remove(self, path: str) -> None:
+        where = self._at(path)
+        if os.path.isdir(where):
+            shutil.rmtree(where)
+        else:
+            Path(where).unlink(missing_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._at(old), self._at(new))
+
+    def load(self, path: str) -> bytes | None:
+        try:
+            return Path(self._at(path)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def store(self, path: str, data: bytes, durable: bool = False) -> None:
+        where = self._at(path)
+        fresh = where + ".new"
+        try:
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                written = os.write(fd, data)
+                if written < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(fresh, where)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        if durable:
+            self.sync_folder(os.path.dirname(path))
+
+    def sync_folder(self, path: str) -> None:
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

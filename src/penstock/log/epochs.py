@@ -1,0 +1,75 @@
+"""Where each leader's epoch begins in the log: what truncation and OffsetForLeaderEpoch ask. Pure."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class Epochs:
+    """(epoch, start offset) pairs, both growing."""
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._entries: list[tuple[int, int]] = list(entries)
+
+    @property
+    def latest(self) -> int:
+        return self._entries[-1][0] if self._entries else NO_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(self._entries)
+
+    def note(self, epoch: int, start_offset: int) -> bool:
+        """A batch of `epoch` stands at `start_offset`; true if that epoch is new."""
+        if epoch <= self.latest:
+            return False
+        # An epoch that gave no offsets is overtaken by the next one at the same place.
+        while self._entries and self._entries[-1][1] >= start_offset:
+            self._entries.pop()
+        self._entries.append((epoch, start_offset))
+        return True
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest known epoch at or below `epoch`, and the offset at which the next one begins (KIP-101).
+
+        (-1, -1) if nothing is known of an epoch that early, or the epoch is later than all we know.
+        """
+        if epoch == NO_EPOCH or epoch > self.latest:
+            return NO_EPOCH, NO_OFFSET
+        after = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        end = self._entries[after][1] if after < len(self._entries) else log_end
+        if after == 0:
+            return epoch, end
+        return self._entries[after - 1][0], end
+
+    def at(self, offset: int) -> int:
+        """The epoch of the batch at an offset."""
+        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[after - 1][0] if after else NO_EPOCH
+
+    def cut_end(self, end_offset: int) -> bool:
+        """The log now ends at `end_offset`: later epochs go. True if any did."""
+        kept = [entry for entry in self._entries if entry[1] < end_offset]
+        changed = len(kept) != len(self._entries)
+        self._entries = kept
+        return changed
+
+    def cut_start(self, start_offset: int) -> bool:
+        """The log now starts at `start_offset`: the epoch it starts in begins there. True on any change."""
+        after = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        if after == 0:
+            return False
+        first = (self._entries[after - 1][0], start_offset)
+        changed = after > 1 or self._entries[0] != first
+        self._entries[:after] = [first]
+        return changed
+
+    def dump(self) -> bytes:
+        return json.dumps(self._entries).encode()
+
+    @classmethod
+    def load(cls, data: bytes | None) -> "Epochs":
+        return cls((int(epoch), int(start)) for epoch, start in json.loads(data or b"[]"))

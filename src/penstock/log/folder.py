@@ -1,0 +1,62 @@
+"""The logs below one data folder: where each one lies, and which ones must be there."""
+
+from collections.abc import Iterable
+
+from penstock.foundation.ids import TopicPartition, uuid_text
+from penstock.log.disk import Disk
+
+LOGS = "logs"
+_MANIFEST = "replicas"
+
+
+class LogFolder:
+    """Names of log folders, and the manifest of those that were ever made here.
+
+    A partition whose folder is missing though the manifest names it was lost, and must not begin again at 0.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        data = disk.load(_MANIFEST) or b""
+        self._made = {line for line in data.decode().splitlines() if line}
+
+    @staticmethod
+    def path(name: TopicPartition, topic_id: bytes) -> str:
+        """One folder for each incarnation of a topic, readable by people: `logs/orders/0.<id>`."""
+        return f"{LOGS}/{name.topic}/{name.partition}.{uuid_text(topic_id)}"
+
+    def is_lost(self, path: str) -> bool:
+        return path in self._made and not self.disk.names(path)
+
+    def make(self, paths: Iterable[str]) -> None:
+        """Make folders that are new, and note them, so that both survive power loss."""
+        fresh = [path for path in paths if path not in self._made]
+        if not fresh:
+            return
+        for path in fresh:
+            self.disk.make_folder(path)
+        for parent in sorted({path.rpartition("/")[0] for path in fresh} | {LOGS, ""}, reverse=True):
+            self.disk.sync_folder(parent)
+        self._made.update(fresh)
+        self._save()
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove whole logs. The manifest first: what it does not name may go missing."""
+        gone = list(paths)
+        self._made.difference_update(gone)
+        self._save()
+        for path in gone:
+            self.disk.remove(path)
+            parent = path.rpartition("/")[0]
+            if not self.disk.names(parent):
+                self.disk.remove(parent)
+
+    def strays(self, known: Iterable[str]) -> list[str]:
+        """Folders of logs that nobody knows: their topics were deleted while this broker was away."""
+        found = {
+            f"{LOGS}/{topic}/{name}" for topic in self.disk.names(LOGS) for name in self.disk.names(f"{LOGS}/{topic}")
+        }
+        return sorted((found | self._made) - set(known))
+
+    def _save(self) -> None:
+        self.disk.store(_MANIFEST, "\n".join(sorted(self._made)).encode(), durable=True)

@@ -1,0 +1,128 @@
+"""A segment's sparse index: every few kilobytes, which offset stands where, and the latest time before it.
+
+One file answers both questions, by offset and by time. It can always be rebuilt from the segment, so it is
+never synced. Only the newest entries are in memory, whatever the size of the segment.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import StorageError
+from penstock.log.disk import Disk, File
+
+ENTRY: Final = struct.Struct(">IIq")
+PENDING_MAX: Final = 256
+
+
+class Entry(NamedTuple):
+    offset: int
+    """Base offset of a batch, relative to the segment's."""
+    position: int
+    """Where that batch begins."""
+    latest_ms: int
+    """The latest timestamp of all batches before it."""
+
+
+class Index:
+    """Entries in order of position, on disk but for the newest."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: File | None = None
+        self._pending: list[Entry] = []
+        self._stored = 0
+
+    def add(self, entry: Entry) -> None:
+        self._pending.append(entry)
+        if len(self._pending) >= PENDING_MAX:
+            try:
+                self.write_out()
+            except StorageError:
+                # A full disk: the index stays right, and grows sparser instead of larger.
+                del self._pending[::2]
+
+    def write_out(self) -> None:
+        """Hand the pending entries to the disk."""
+        if self._pending:
+            file = self._open()
+            file.append(b"".join([ENTRY.pack(*entry) for entry in self._pending]))
+            self._stored += len(self._pending)
+            self._pending.clear()
+
+    def seal(self) -> None:
+        """Write everything out and let go of the file, which is there from now on."""
+        self._open()
+        self.write_out()
+        self.close()
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self._path)
+            self._stored = self._file.size // ENTRY.size
+            self._file.truncate(self._stored * ENTRY.size)
+        return self._file
+
+    def _at(self, number: int) -> Entry:
+        if number >= self._stored:
+            return self._pending[number - self._stored]
+        return Entry(*ENTRY.unpack(self._open().read(number * ENTRY.size, ENTRY.size)))
+
+    def _prefix(self, holds: Callable[[Entry], bool]) -> int:
+        """How many entries `holds` is true for; they are the first ones."""
+        self._open()
+        low, high = 0, self._stored + len(self._pending)
+        if self._pending:  # most questions are about the newest
+            low, high = (self._stored, high) if holds(self._pending[0]) else (0, self._stored)
+        while low < high:
+            middle = (low + high) // 2
+            if holds(self._at(middle)):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _last(self, holds: Callable[[Entry], bool]) -> Entry | None:
+        count = self._prefix(holds)
+        return self._at(count - 1) if count else None
+
+    def floor(self, offset: int) -> Entry | None:
+        """The last entry at or before a relative offset."""
+        return self._last(lambda entry: entry.offset <= offset)
+
+    def before_time(self, timestamp_ms: int) -> Entry | None:
+        """The last entry before which everything is older than `timestamp_ms`."""
+        return self._last(lambda entry: entry.latest_ms < timestamp_ms)
+
+    def last(self) -> Entry | None:
+        return self._last(lambda entry: True)
+
+    def cut(self, position: int) -> None:
+        """Forget every entry at or after a position."""
+        count = self._prefix(lambda entry: entry.position < position)
+        del self._pending[max(0, count - self._stored) :]
+        if count < self._stored:
+            self._stored = count
+            self._open().truncate(count * ENTRY.size)
+
+    def is_sane(self, segment_bytes: int) -> bool:
+        """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""
+        file = self._open()
+        position = offset = -1
+        for entry in ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size)):
+            if entry[0] < offset or entry[1] <= position:
+                return False
+            offset, position, _ = entry
+        return position < segment_bytes
+
+    def close(self) -> None:
+        """Let go of the file; pending entries that were not written out are lost, and can be rebuilt."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._pending.clear()
+
+    def remove(self) -> None:
+        self.close()
+        self._disk.remove(self._path)

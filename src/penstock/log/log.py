@@ -1,0 +1,378 @@
+"""The write-ahead log of one partition. One thread (the event loop's) owns it."""
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    StorageError,
+)
+from penstock.foundation.settings import INT_MAX, LONG_MAX
+from penstock.log.checkpoint import Checkpoint
+from penstock.log.disk import Disk, File
+from penstock.log.epochs import Epochs
+from penstock.log.producers import Producers
+from penstock.log.segment import Segment
+from penstock.log.settings import LogSettings, Storage
+from penstock.log.snapshots import Snapshots
+from penstock.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_client_batch,
+    patch_log_append_time,
+    patch_offsets,
+    read_header,
+)
+from penstock.wire.schema import Buffer
+
+EPOCHS_FILE: Final = "epochs"
+SNAPSHOT_BYTES: Final = 16 << 20
+"""Producer state is snapshotted when this much was appended since the last time."""
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    """The broker's time, where the topic uses it, else -1."""
+    repeated: bool
+    """The batch was here already: these are the offsets it got then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncTicket:
+    """Files to sync on a thread, and what will then be safe."""
+
+    disk: Disk
+    folder: str
+    files: tuple[File, ...]
+    end_offset: int
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        self.disk.sync_folder(self.folder)
+
+
+class Log:
+    """Segments, oldest first; the last one is appended to. Made by recovery.open_log."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        folder: str,
+        settings: LogSettings,
+        segments: list[Segment],
+        producers: Producers,
+        epochs: Epochs,
+        checkpoint: Checkpoint,
+        end_offset: int,
+    ) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.settings = settings
+        self.segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.producers = producers
+        self.epochs = epochs
+        self.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
+        self.end_offset = end_offset
+        self.offset_limit = LONG_MAX
+        """Offsets from here on may not be given out yet (memory logs reserve theirs)."""
+        self.checkpoint = checkpoint
+        self._unsynced: set[Segment] = set()
+        self._closed_bytes = sum(segment.size for segment in segments[:-1])
+        self._snapshot_changes = producers.changes
+        self._snapshot_at_bytes = self.size_bytes
+        self._jitter_ms = 0
+        self._snapshots = Snapshots(disk, folder)
+
+    # -- appending
+
+    def append(self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """Append one batch as a producer sent it; its offsets are set in place.
+
+        Raises what Kafka would answer: CorruptMessage, InvalidRecord, MessageTooLarge, InvalidTimestamp,
+        OutOfOrderSequence, InvalidProducerEpoch, StorageError. Then nothing was written.
+        """
+        header = self.check(batch, now_ms)
+        if header.producer_id >= 0:
+            sent = self.producers.check(header)
+            if sent is not None:
+                return Appended(sent.base_offset, sent.last_offset, -1, True)
+        append_time_ms = -1
+        latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+        if self.settings.log_append_time:
+            patch_log_append_time(batch, 0, now_ms)
+            append_time_ms = latest_ms = now_ms
+        base = self.end_offset
+        last = base + header.last_offset_delta
+        patch_offsets(batch, 0, base, leader_epoch)
+        self._append(batch, base, last, latest_ms, now_ms)
+        if header.producer_id >= 0:
+            self.producers.apply(header, base, now_ms)
+        if leader_epoch > self.epochs.latest:
+            self.note_epoch(leader_epoch, base)
+        return Appended(base, last, append_time_ms, False)
+
+    def check(self, batch: Buffer, now_ms: int) -> BatchHeader:
+        """The header of a batch that may be appended."""
+        settings = self.settings
+        if len(batch) < HEADER_BYTES:
+            raise CorruptMessage(f"a record batch has at least {HEADER_BYTES} bytes, got {len(batch)}")
+        header = read_header(batch)
+        if len(batch) > settings.max_message_bytes:
+            raise MessageTooLarge(
+                f"the batch has {len(batch)} bytes, max.message.bytes is {settings.max_message_bytes}"
+            )
+        check_client_batch(batch, 0, header)
+        if 12 + header.length != len(batch):
+            raise InvalidRecord("a produce request carries exactly one record batch a partition")
+        if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.log_append_time:
+            raise InvalidTimestamp(
+                f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms="
+                f"{settings.timestamp_after_max_ms} ahead of the broker's {now_ms}"
+            )
+        if now_ms - header.base_timestamp > settings.timestamp_before_max_ms and not settings.log_append_time:
+            raise InvalidTimestamp(
+                f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms="
+                f"{settings.timestamp_before_max_ms} behind the broker's {now_ms}"
+            )
+        return header
+
+    def _append(self, batch: Buffer, base: int, last: int, latest_ms: int, now_ms: int) -> None:
+        if last >= self.offset_limit:
+            raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
+        segment = self.segments[-1]
+        if segment.size and self._should_roll(segment, len(batch), last, latest_ms, now_ms):
+            segment = self.roll(now_ms)
+        segment.append(batch, base, last, latest_ms, self.settings.index_interval_bytes)
+        self.end_offset = last + 1
+
+    def _should_roll(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> bool:
+        if segment.size + size > self.settings.segment_bytes or last - segment.base_offset > INT_MAX:
+            return True
+        first_ms = segment.first_timestamp_ms
+        waited_ms = latest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
+        return waited_ms > self.settings.segment_ms - self._jitter_ms
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the end of the log."""
+        old = self.segments[-1]
+        fresh = Segment(self.disk, self.folder, self.end_offset)
+        fresh.created_ms = now_ms
+        self._unsynced.add(old)
+        self._closed_bytes += old.size
+        self.segments.append(fresh)
+        self._bases.append(fresh.base_offset)
+        seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
+        self._jitter_ms = seed % (self.settings.segment_jitter_ms + 1)
+        self._snapshot_producers()
+        if self.settings.storage is Storage.MEMORY:
+            self._shed()
+        return fresh
+
+    def _shed(self) -> None:
+        """A memory log gives up its oldest segments at once, not when retention next comes by."""
+        count, kept_bytes = 0, self._closed_bytes
+        while kept_bytes > self.settings.retention_bytes:
+            kept_bytes -= self.segments[count].size
+            count += 1
+        if count:
+            self.trim(self._bases[count])
+
+    def note_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins at an offset."""
+        if self.epochs.note(epoch, start_offset):
+            self._save_epochs()
+
+    def _save_epochs(self) -> None:
+        self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs.dump())
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, limit: int, *, blocking: bool = False, force: bool = True) -> Buffer:
+        """Batches from the one that holds `offset` on, below the offset `limit`, cut after `max_bytes`.
+
+        `force`: a first batch larger than that comes whole, so that every consumer moves on. Not blocking: raises
+        ColdRead where the disk would have to be waited for.
+        """
+        if offset < self.start_offset or offset > self.end_offset:
+            raise OffsetOutOfRange(
+                f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, asked for {offset}"
+            )
+        if offset >= limit or (max_bytes <= 0 and not force):
+            return b""
+        number = max(0, bisect_right(self._bases, offset) - 1)
+        place = self.segments[number].locate(offset, blocking)
+        while place is None and number + 1 < len(self.segments):
+            number += 1  # compaction left nothing between this offset and the next segment
+            place = self.segments[number].locate(offset, blocking)
+        if place is None or place.base_offset >= limit:
+            return b""
+        segment = self.segments[number]
+        count = self._end_position(number, limit, blocking) - place.position
+        if count > max_bytes:
+            if place.size > max_bytes and not force:
+                return b""
+            count = max(max_bytes, place.size)
+        return segment.file.read(place.position, count, blocking)
+
+    def _end_position(self, number: int, limit: int, blocking: bool) -> int:
+        """Where, in a segment, the batches below an offset end."""
+        segment = self.segments[number]
+        if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
+            return segment.size
+        place = segment.locate(limit, blocking)
+        return place.position if place else segment.size
+
+    def segments_from(self, offset: int) -> Iterator[Segment]:
+        yield from self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of every batch from the one that holds `offset` on."""
+        for segment in self.segments_from(offset):
+            place = segment.locate(offset)
+            if place is not None:
+                for _, header in segment.headers(place.position):
+                    yield header
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_bytes + self.segments[-1].size
+
+    # -- taking away
+
+    def trim(self, offset: int) -> None:
+        """Readers see nothing before `offset` any more; whole segments before it are removed."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
+            )
+        if offset == self.start_offset:
+            return
+        self.start_offset = offset
+        # Saved before files go: a restart must not find offsets that a reader was told are gone.
+        self.save_checkpoint()
+        self.drop_segments(self._wholly_before(offset))
+        if self.epochs.cut_start(offset):
+            self._save_epochs()
+
+    def _wholly_before(self, offset: int) -> int:
+        count = 0
+        while count + 1 < len(self.segments) and self._bases[count + 1] <= offset:
+            count += 1
+        return count
+
+    def drop_segments(self, count: int) -> None:
+        """Remove the oldest `count` segments, never the last."""
+        gone, self.segments = self.segments[:count], self.segments[count:]
+        self._bases = self._bases[count:]
+        for segment in gone:
+            self._closed_bytes -= segment.size
+            self._unsynced.discard(segment)
+            segment.remove()
+        if gone:
+            self._snapshots.prune(self._bases)
+
+    def truncate(self, offset: int, now_ms: int) -> None:
+        """Take back everything from `offset` on: what a follower does with what its leader never had."""
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
+        while len(self.segments) > 1 and self._bases[-1] >= offset:
+            gone = self.segments.pop()
+            self._bases.pop()
+            self._closed_bytes -= self.segments[-1].size
+            self._unsynced.discard(gone)
+            gone.remove()
+        last = self.segments[-1]
+        place = last.locate(offset)
+        if place is not None:
+            last.cut(place.position)
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        if self.epochs.cut_end(offset):
+            self._save_epochs()
+        self.checkpoint = replace(self.checkpoint, synced_to=min(self.checkpoint.synced_to, offset))
+        self.save_checkpoint()
+        self.producers = self._snapshots.restore(self.segments, offset, now_ms)
+        self._snapshot_changes = self.producers.changes
+
+    def replace_segments(self, first: int, count: int, fresh: list[Segment], clean_to: int) -> None:
+        """Compaction is done: `fresh` stands where `count` segments from number `first` on stood."""
+        old = self.segments[first : first + count]
+        self.segments[first : first + count] = fresh
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._closed_bytes += sum(segment.size for segment in fresh) - sum(segment.size for segment in old)
+        for segment in old:
+            self._unsynced.discard(segment)
+        self.checkpoint = replace(self.checkpoint, clean_to=clean_to)
+        self.save_checkpoint()
+
+    # -- keeping
+
+    def save_checkpoint(self, durable: bool = False) -> None:
+        """Note how far the log may be trusted after a restart."""
+        grown = self.size_bytes - self._snapshot_at_bytes
+        if self.producers.changes != self._snapshot_changes and (durable or not 0 <= grown < SNAPSHOT_BYTES):
+            self._snapshot_producers()
+        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset, written_to=self.end_offset)
+        self.checkpoint.save(self.disk, self.folder, durable)
+
+    def _snapshot_producers(self) -> None:
+        self._snapshot_changes = self.producers.changes
+        self._snapshot_at_bytes = self.size_bytes
+        self._snapshots.save(self.end_offset, self.producers)
+        self._snapshots.prune(self._bases)
+
+    @property
+    def checkpoint_is_stale(self) -> bool:
+        return self.checkpoint.written_to != self.end_offset
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether segments were closed since the last sync."""
+        return bool(self._unsynced)
+
+    def begin_sync(self) -> SyncTicket:
+        """What to sync, on a thread; give the ticket to `end_sync` when it has run."""
+        segments = {*self._unsynced, self.segments[-1]}
+        self._unsynced.clear()
+        return SyncTicket(
+            disk=self.disk,
+            folder=self.folder,
+            files=tuple(segment.file for segment in segments),
+            end_offset=self.end_offset,
+        )
+
+    def end_sync(self, ticket: SyncTicket) -> None:
+        """A ticket has run: what it covers survives power loss, unless it was truncated meanwhile."""
+        end = min(ticket.end_offset, self.end_offset)
+        if end > self.checkpoint.synced_to:
+            self.checkpoint = replace(self.checkpoint, synced_to=end)
+
+    def close(self) -> None:
+        """Sync, note that all of it may be trusted, and let go of the files."""
+        ticket = self.begin_sync()
+        ticket.run()
+        self.end_sync(ticket)
+        for segment in self.segments:
+            segment.index.seal()
+        self.save_checkpoint(durable=True)
+        for segment in self.segments:
+            segment.close()
+
+    def abandon(self) -> None:
+        """Let go of the files without a word: the log is about to be removed."""
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,88 @@
+"""A disk in memory: what `storage=memory` keeps its logs on. Everything else about such a log is the same."""
+
+from bisect import bisect_right
+
+from penstock.wire.schema import Buffer
+
+
+class MemoryFile:
+    """What was appended, piece by piece, so that a read never has to wait for a buffer to be let go."""
+
+    __slots__ = ("_pieces", "_starts", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._starts: list[int] = []
+        self.size = 0
+
+    def append(self, data: Buffer) -> None:
+        self._starts.append(self.size)
+        self._pieces.append(bytes(data))
+        self.size += len(data)
+
+    def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
+        count = min(count, self.size - at)
+        if count <= 0:
+            return b""
+        number = bisect_right(self._starts, at) - 1
+        skip = at - self._starts[number]
+        piece = self._pieces[number]
+        if skip + count <= len(piece):
+            return piece if count == len(piece) else piece[skip : skip + count]
+        last = bisect_right(self._starts, at + count - 1)
+        return b"".join(self._pieces[number:last])[skip : skip + count]
+
+    def truncate(self, size: int) -> None:
+        while self._starts and self._starts[-1] >= size:
+            self._starts.pop()
+            self._pieces.pop()
+        if self._pieces:
+            self._pieces[-1] = self._pieces[-1][: size - self._starts[-1]]
+        self.size = size
+
+    def sync(self) -> None:
+        """Memory survives nothing, so there is nothing to wait for."""
+
+    def close(self) -> None:
+        """The disk keeps the bytes."""
+
+
+class MemoryDisk:
+    """Files by path. Folders are only prefixes of paths."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, MemoryFile] = {}
+        self.small: dict[str, bytes] = {}
+
+    def open(self, path: str) -> MemoryFile:
+        return self.files.setdefault(path, MemoryFile())
+
+    def names(self, path: str) -> list[str]:
+        inside = path + "/"
+        found = {
+            name[len(inside) :].partition("/")[0] for name in (*self.files, *self.small) if name.startswith(inside)
+        }
+        return sorted(found)
+
+    def make_folder(self, path: str) -> None:
+        """Nothing to make."""
+
+    def remove(self, path: str) -> None:
+        for table in (self.files, self.small):
+            for name in [name for name in table if name == path or name.startswith(path + "/")]:
+                del table[name]
+
+    def rename(self, old: str, new: str) -> None:
+        if old in self.files:
+            self.files[new] = self.files.pop(old)
+        else:
+            self.small[new] = self.small.pop(old)
+
+    def load(self, path: str) -> bytes | None:
+        return self.small.get(path)
+
+    def store(self, path: str, data: bytes, durable: bool = False) -> None:
+        self.small[path] = data
+
+    def sync_folder(self, path: str) -> None:
+        """Memory survives nothing, so there is nothing to wait for."""

@@ -1,0 +1,173 @@
+"""Opening a log: what the checkpoint vouches for is taken as it is, what came after it is read and checked.
+
+A tail that is torn is cut off. Damage before the checkpoint is never repaired by forgetting: DamagedLog takes the
+partition offline and says where the damage is.
+"""
+
+from dataclasses import dataclass, replace
+
+from penstock.foundation.errors import CorruptMessage, StorageError
+from penstock.log.checkpoint import Checkpoint
+from penstock.log.compaction import CLEANED, finish_swap
+from penstock.log.disk import Disk
+from penstock.log.epochs import Epochs
+from penstock.log.log import EPOCHS_FILE, Log
+from penstock.log.segment import Place, Segment
+from penstock.log.settings import LogSettings
+from penstock.log.snapshots import Snapshots
+from penstock.records.batch import BatchHeader, check_batch
+
+
+class DamagedLog(StorageError):
+    """The log lacks, or holds in disorder, what its checkpoint vouched for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What opening a log found."""
+
+    log: Log
+    checked_bytes: int
+    cut_bytes: int
+
+
+def open_log(
+    disk: Disk, folder: str, settings: LogSettings, *, boot_id: str, now_ms: int, first_offset: int = 0
+) -> Recovered:
+    """The log in a folder, made if there is none. `first_offset`: where a new log begins."""
+    disk.make_folder(folder)
+    bases = _tidy(disk, folder)
+    checkpoint = Checkpoint.load(disk, folder)
+    if checkpoint is None:
+        checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
+    trusted = checkpoint.trusted_to(boot_id)
+    if not bases and trusted > checkpoint.start_offset:
+        raise DamagedLog(
+            f"{folder} has no segments, its checkpoint vouches for offsets {checkpoint.start_offset} to {trusted}"
+        )
+    segments = [Segment(disk, folder, base) for base in bases or [max(first_offset, checkpoint.start_offset)]]
+    segments[-1].created_ms = now_ms
+    if segments[0].base_offset > checkpoint.start_offset and trusted > checkpoint.start_offset:
+        raise DamagedLog(
+            f"{folder} starts at offset {segments[0].base_offset}, its checkpoint says {checkpoint.start_offset}"
+        )
+    if checkpoint.boot_id != boot_id:
+        for segment in segments:
+            if not segment.index.is_sane(segment.size):
+                segment.rebuild_index(settings.index_interval_bytes)
+    reader = _TailReader(disk, folder, segments, settings)
+    end_offset = reader.read_from(trusted)
+    if end_offset < trusted:
+        raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
+    checkpoint = replace(
+        checkpoint, boot_id=boot_id, written_to=end_offset, synced_to=min(checkpoint.synced_to, end_offset)
+    )
+    log = Log(
+        disk=disk,
+        folder=folder,
+        settings=settings,
+        segments=segments,
+        producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms),
+        epochs=reader.epochs,
+        checkpoint=checkpoint,
+        end_offset=end_offset,
+    )
+    log.save_checkpoint()
+    return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+
+
+def _tidy(disk: Disk, folder: str) -> list[int]:
+    """Finish or undo what was under way when the process ended; the base offsets of the segments there are."""
+    finish_swap(disk, folder)
+    for name in disk.names(folder):
+        if name.endswith((".new", ".cut", CLEANED)):
+            disk.remove(f"{folder}/{name}")
+    return [int(name.removesuffix(".log")) for name in disk.names(folder) if name.endswith(".log")]
+
+
+class _TailReader:
+    """Reads a log's segments from a trusted offset on, checks every batch, and cuts at the first bad one."""
+
+    def __init__(self, disk: Disk, folder: str, segments: list[Segment], settings: LogSettings) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._segments = segments
+        self._settings = settings
+        self.epochs = self._load_epochs()
+        self.checked_bytes = 0
+        self.cut_bytes = 0
+
+    def _load_epochs(self) -> Epochs:
+        try:
+            return Epochs.load(self._disk.load(f"{self._folder}/{EPOCHS_FILE}"))
+        except ValueError:
+            epochs = Epochs()
+            for segment in self._segments:
+                for _, header in segment.headers():
+                    epochs.note(header.leader_epoch, header.base_offset)
+            return epochs
+
+    def read_from(self, trusted: int) -> int:
+        """The offset at which the log ends."""
+        segments = self._segments
+        while len(segments) > 1 and segments[-1].base_offset >= trusted and not segments[-1].size:
+            segments.pop().remove()  # made, and never written to
+        first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)
+        end = max(trusted, segments[first].base_offset)
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if number > first and segment.base_offset < end:
+                self._drop(number)
+                break
+            position = self._position(segment, end) if number == first else 0
+            end, whole = self._check(segment, position, max(end, segment.base_offset))
+            if not whole and number + 1 < len(segments):
+                self._drop(number + 1)
+                break
+        if self.epochs.cut_end(end):
+            self._disk.store(f"{self._folder}/{EPOCHS_FILE}", self.epochs.dump())
+        return end
+
+    def _position(self, segment: Segment, trusted: int) -> int:
+        """Where the batches from the trusted offset on begin: the end, if the segment ends right there."""
+        if trusted == segment.base_offset:
+            return 0
+        place = segment.locate(trusted - 1)
+        if place is None or place.last_offset != trusted - 1:
+            raise DamagedLog(
+                f"{self._folder} has no batch that ends before offset {trusted}, for which its checkpoint vouches"
+            )
+        return place.position + place.size
+
+    def _check(self, segment: Segment, position: int, expected: int) -> tuple[int, bool]:
+        """Check every batch from `position` on; the next offset, and whether the segment was good to its end."""
+        segment.index.cut(position)
+        whole_to = position
+        for at, header in segment.headers(segment.resume_index()):
+            if at >= position:
+                if header.base_offset < expected or not self._is_good(segment, at, header):
+                    break
+                self.epochs.note(header.leader_epoch, header.base_offset)
+                expected = header.next_offset
+                whole_to = at + header.size_bytes
+            place = Place(at, header.size_bytes, header.base_offset, header.last_offset)
+            segment.note(place, header.max_timestamp, self._settings.index_interval_bytes)
+        self.checked_bytes += whole_to - position
+        if whole_to == segment.size:
+            return expected, True
+        self.cut_bytes += segment.size - whole_to
+        segment.cut(whole_to)
+        return expected, False
+
+    def _is_good(self, segment: Segment, at: int, header: BatchHeader) -> bool:
+        try:
+            check_batch(segment.file.read(at, header.size_bytes), 0, header)
+        except CorruptMessage:
+            return False
+        return True
+
+    def _drop(self, number: int) -> None:
+        for segment in self._segments[number:]:
+            self.cut_bytes += segment.size
+            segment.remove()
+        del self._segments[number:]

@@ -1,0 +1,177 @@
+"""A segment: record batches as they were sent, one after another, and the index that finds them."""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import StorageError
+from penstock.log.disk import Disk, File
+from penstock.log.index import Entry, Index
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.wire.schema import Buffer
+
+_PLACE: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
+_SCAN_BYTES: Final = 16 << 10
+_SCAN_BYTES_LARGE: Final = 1 << 20
+NO_TIMESTAMP: Final = -1
+
+
+class Place(NamedTuple):
+    """A batch found in a segment."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """Batches from `base_offset` on. Only the last segment of a log is appended to."""
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "") -> None:
+        self._disk = disk
+        self._stem = f"{folder}/{segment_name(base_offset)}"
+        self._suffix = suffix
+        self.base_offset = base_offset
+        self.file: File = disk.open(f"{self._stem}.log{suffix}")
+        self.index = Index(disk, f"{self._stem}.index{suffix}")
+        self.created_ms = NO_TIMESTAMP
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
+        self._indexed_to = 0
+        self._newest: Place | None = None
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
+        """One batch at the end, with its first and last offset (which are set in it already) and latest time."""
+        position = self.file.size
+        self.file.append(batch)
+        self.note(Place(position, len(batch), base, last), timestamp_ms, index_interval_bytes)
+
+    def note(self, place: Place, timestamp_ms: int, index_interval_bytes: int) -> None:
+        """What is remembered of a batch: used by appends and by recovery alike."""
+        latest_ms = self.latest_ms
+        if place.position - self._indexed_to > index_interval_bytes:
+            self.index.add(Entry(place.base_offset - self.base_offset, place.position, latest_ms))
+            self._indexed_to = place.position
+        if timestamp_ms > latest_ms:
+            self._latest_ms = timestamp_ms
+        if self.first_timestamp_ms < 0:
+            self.first_timestamp_ms = timestamp_ms
+        self._newest = place
+
+    @property
+    def latest_ms(self) -> int:
+        """The latest timestamp in the segment; found from the index and the batches after its last entry."""
+        if self._latest_ms is None:
+            entry = self.index.last()
+            latest = entry.latest_ms if entry else NO_TIMESTAMP
+            for _, header in self.headers(entry.position if entry else 0):
+                latest = max(latest, header.max_timestamp)
+            self._latest_ms = latest
+        return self._latest_ms
+
+    def locate(self, offset: int, blocking: bool = True) -> Place | None:
+        """The batch that holds `offset`, or the first one after it; None at the end of the segment."""
+        newest = self._newest
+        if newest is not None and offset >= newest.base_offset:
+            return newest if offset <= newest.last_offset else None
+        entry = self.index.floor(offset - self.base_offset)
+        for place in self._places(entry.position if entry else 0, blocking):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def _places(self, position: int, blocking: bool) -> Iterator[Place]:
+        while True:
+            chunk = self.file.read(position, _SCAN_BYTES, blocking)
+            at = 0
+            while at + _PLACE.size <= len(chunk):
+                base, length, delta = _PLACE.unpack_from(chunk, at)
+                if length < HEADER_BYTES - 12:
+                    raise StorageError(f"{self._stem}.log is damaged at byte {position + at}")
+                yield Place(position + at, 12 + length, base, base + delta)
+                at += 12 + length
+            if at == 0 or position + at >= self.size:
+                return
+            position += at
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Every whole batch from `position` on, by its header. Stops before a batch that is cut short."""
+        size = self.size
+        while position + HEADER_BYTES <= size:
+            chunk = self.file.read(position, _SCAN_BYTES_LARGE)
+            at = 0
+            while at + HEADER_BYTES <= len(chunk):
+                header = read_header(chunk, at)
+                if header.length < HEADER_BYTES - 12 or position + at + 12 + header.length > size:
+                    return
+                yield position + at, header
+                at += 12 + header.length
+            position += at
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, Buffer]]:
+        """Every whole batch from `position` on, with its bytes."""
+        for place, header in self.headers(position):
+            yield place, header, self.file.read(place, header.size_bytes)
+
+    def headers_from_time(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches from a place on before which everything is older than `timestamp_ms`."""
+        entry = self.index.before_time(timestamp_ms)
+        return self.headers(entry.position if entry else 0)
+
+    def cut(self, position: int) -> None:
+        """Take back everything from `position` on."""
+        self.index.cut(position)
+        self.file.truncate(position)
+        self._newest = None
+        self._latest_ms = None if position else NO_TIMESTAMP
+        entry = self.index.last()
+        self._indexed_to = entry.position if entry else 0
+        if not position:
+            self.first_timestamp_ms = NO_TIMESTAMP
+
+    def resume_index(self) -> int:
+        """Go on from the index's last entry; the position from which batches are to be noted again."""
+        entry = self.index.last()
+        self._indexed_to = entry.position if entry else 0
+        self._latest_ms = entry.latest_ms if entry else NO_TIMESTAMP
+        for _, header in self.headers():
+            self.first_timestamp_ms = header.max_timestamp
+            break
+        return self._indexed_to
+
+    def rebuild_index(self, index_interval_bytes: int) -> None:
+        """Throw the index away and note every batch anew."""
+        self.index.remove()
+        self._indexed_to = 0
+        self._latest_ms = NO_TIMESTAMP
+        for position, header in self.headers():
+            place = Place(position, header.size_bytes, header.base_offset, header.last_offset)
+            self.note(place, header.max_timestamp, index_interval_bytes)
+
+    def rename(self, suffix: str) -> None:
+        """Give both files another suffix; the index first, since a segment without one is still whole."""
+        self.index.seal()
+        self.file.close()
+        for kind in ("index", "log"):
+            self._disk.rename(f"{self._stem}.{kind}{self._suffix}", f"{self._stem}.{kind}{suffix}")
+        self._suffix = suffix
+        self.file = self._disk.open(f"{self._stem}.log{suffix}")
+        self.index = Index(self._disk, f"{self._stem}.index{suffix}")
+
+    def close(self) -> None:
+        self.index.close()
+        self.file.close()
+
+    def remove(self) -> None:
+        self.close()
+        self._disk.remove(f"{self._stem}.log{self._suffix}")
+        self._disk.remove(f"{self._stem}.index{self._suffix}")

@@ -1,0 +1,228 @@
+"""The topic settings that the log obeys, under the names that Kafka users know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting, Table
+
+DAY_MS: Final = 86_400_000
+MEMORY_RETENTION_BYTES: Final = 64 << 20
+"""What a memory topic keeps per partition where its retention.bytes sets no bound."""
+MEMORY_SEGMENTS: Final = 8
+"""A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
+
+
+class Storage(StrEnum):
+    DISK = "disk"
+    MEMORY = "memory"
+
+
+class Flush(StrEnum):
+    OS = "os"
+    GROUP = "group"
+
+
+def _long(name: str, default: int, minimum: int, doc: str) -> Setting:
+    broker_name = name if name.startswith("message.") else f"log.{name}"
+    return Setting(
+        name=name,
+        kind=Kind.LONG,
+        default=str(default),
+        minimum=minimum,
+        doc=doc,
+        broker_name={
+            "max.message.bytes": "message.max.bytes",
+            "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+            "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+            "delete.retention.ms": "log.cleaner.delete.retention.ms",
+            "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+            "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+            "segment.ms": "log.roll.ms",
+            "segment.jitter.ms": "log.roll.jitter.ms",
+        }.get(name, broker_name),
+    )
+
+
+def _int(name: str, default: int, minimum: int, doc: str, maximum: int = INT_MAX, broker: str = "") -> Setting:
+    return Setting(
+        name=name,
+        kind=Kind.INT,
+        default=str(default),
+        minimum=minimum,
+        maximum=maximum,
+        doc=doc,
+        broker_name=broker or None,
+    )
+
+
+LOG_SETTINGS: Final = Table(
+    [
+        Setting(
+            name="cleanup.policy",
+            kind=Kind.LIST,
+            default="delete",
+            choices=("delete", "compact"),
+            broker_name="log.cleanup.policy",
+            doc="What becomes of old segments: deleted, compacted to the last record of each key, or both.",
+        ),
+        Setting(
+            name="compression.type",
+            kind=Kind.STRING,
+            default="producer",
+            choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            broker_name="compression.type",
+            doc="The codec that batches are kept in; `producer` keeps what was sent.",
+        ),
+        _int(
+            "compression.gzip.level",
+            -1,
+            -1,
+            "Level for gzip; -1 is the library's own.",
+            9,
+            "compression.gzip.level",
+        ),
+        _int("compression.lz4.level", 9, 1, "Level for lz4.", 17, "compression.lz4.level"),
+        _int("compression.zstd.level", 3, -131072, "Level for zstd.", 22, "compression.zstd.level"),
+        _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
+        Setting(
+            name="flush",
+            kind=Kind.STRING,
+            default="os",
+            choices=("os", "group"),
+            broker_name="log.flush",
+            doc="`os`: acknowledged writes survive a killed process. `group`: they are fsynced first, many at a "
+            "time, and survive power loss.",
+        ),
+        _int(
+            "index.interval.bytes",
+            4096,
+            0,
+            "Bytes of log between two entries of an index.",
+            broker="log.index.interval.bytes",
+        ),
+        _long("max.compaction.lag.ms", LONG_MAX, 1, "The longest time a record may wait for compaction."),
+        _int(
+            "max.message.bytes",
+            1_048_588,
+            0,
+            "The largest record batch that is taken.",
+            broker="message.max.bytes",
+        ),
+        _long("message.timestamp.after.max.ms", 3_600_000, 0, "How far ahead of the broker a timestamp may be."),
+        _long("message.timestamp.before.max.ms", LONG_MAX, 0, "How far behind the broker a timestamp may be."),
+        Setting(
+            name="message.timestamp.type",
+            kind=Kind.STRING,
+            default="CreateTime",
+            choices=("CreateTime", "LogAppendTime"),
+            broker_name="log.message.timestamp.type",
+            doc="Whether records keep the producer's time or get the broker's.",
+        ),
+        Setting(
+            name="min.cleanable.dirty.ratio",
+            kind=Kind.DOUBLE,
+            default="0.5",
+            minimum=0,
+            maximum=1,
+            broker_name="log.cleaner.min.cleanable.ratio",
+            doc="The share of a compacted log that must be new before it is compacted again.",
+        ),
+        _long("min.compaction.lag.ms", 0, 0, "The shortest time a record stays as it was sent."),
+        _int(
+            "min.insync.replicas",
+            1,
+            1,
+            "Replicas that must have a message before acks=all is answered.",
+            broker="min.insync.replicas",
+        ),
+        _long("retention.bytes", -1, -1, "Bytes a partition keeps; -1 sets no bound."),
+        _long("retention.ms", 7 * DAY_MS, -1, "How long records are kept; -1 is for ever."),
+        _int(
+            "segment.bytes",
+            1 << 30,
+            1024,
+            "The size at which a new segment is begun.",
+            broker="log.segment.bytes",
+        ),
+        _long("segment.ms", 7 * DAY_MS, 1, "The age at which a new segment is begun."),
+        _long(
+            "segment.jitter.ms",
+            0,
+            0,
+            "Up to this much is taken off segment.ms, so that not all roll at once.",
+        ),
+        Setting(
+            name="storage",
+            kind=Kind.STRING,
+            default="disk",
+            choices=("disk", "memory"),
+            doc="`memory`: bounded, fast, and gone when every replica has restarted. Fixed when a topic is made.",
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The settings of one log, parsed. `LogSettings.of({})` has the defaults."""
+
+    storage: Storage
+    flush: Flush
+    compacted: bool
+    deleted: bool
+    compression_type: str
+    compression_levels: Mapping[str, int]
+    delete_retention_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
+    log_append_time: bool
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> "LogSettings":
+        """Parse and check the values that are given; the rest are defaults."""
+        parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
+        policy = parsed["cleanup.policy"]
+        storage = Storage(parsed["storage"])
+        segment_bytes, retention_bytes = parsed["segment.bytes"], parsed["retention.bytes"]
+        if storage is Storage.MEMORY:
+            if "compact" in policy:
+                raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
+            retention_bytes = retention_bytes if retention_bytes > 0 else MEMORY_RETENTION_BYTES
+            segment_bytes = min(segment_bytes, max(1024, retention_bytes // MEMORY_SEGMENTS))
+        return cls(
+            storage=storage,
+            flush=Flush(parsed["flush"]),
+            compacted="compact" in policy,
+            deleted="delete" in policy,
+            compression_type=parsed["compression.type"],
+            compression_levels={codec: parsed[f"compression.{codec}.level"] for codec in ("gzip", "lz4", "zstd")},
+            delete_retention_ms=parsed["delete.retention.ms"],
+            index_interval_bytes=parsed["index.interval.bytes"],
+            max_compaction_lag_ms=parsed["max.compaction.lag.ms"],
+            max_message_bytes=parsed["max.message.bytes"],
+            timestamp_after_max_ms=parsed["message.timestamp.after.max.ms"],
+            timestamp_before_max_ms=parsed["message.timestamp.before.max.ms"],
+            log_append_time=parsed["message.timestamp.type"] == "LogAppendTime",
+            min_cleanable_dirty_ratio=parsed["min.cleanable.dirty.ratio"],
+            min_compaction_lag_ms=parsed["min.compaction.lag.ms"],
+            min_insync_replicas=parsed["min.insync.replicas"],
+            retention_bytes=retention_bytes,
+            retention_ms=parsed["retention.ms"],
+            segment_bytes=segment_bytes,
+            segment_ms=parsed["segment.ms"],
+            segment_jitter_ms=parsed["segment.jitter.ms"],
+        )

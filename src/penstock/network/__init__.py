@@ -1,0 +1,1 @@
+"""The listeners: Kafka over TCP, and HTTP."""

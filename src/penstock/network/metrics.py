@@ -1,0 +1,108 @@
+"""Counters that cost next to nothing to keep, and their text for Prometheus."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from penstock.replication.partitions import Partitions
+from penstock.wire.keys import ApiKey
+
+BUCKETS: Final = 27
+"""Latencies are counted by powers of two of a microsecond, up to about a minute."""
+
+
+class ApiMetrics:
+    __slots__ = ("buckets", "bytes_in", "bytes_out", "count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.buckets = [0] * (BUCKETS + 1)
+
+
+class Metrics:
+    """What the broker counts. It is the listener's probe, and a collector for Prometheus."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
+        self._connections = 0
+        self._connected = 0
+        self._refused: defaultdict[str, int] = defaultdict(int)
+
+    # -- the listener's probe
+
+    def connected(self) -> None:
+        self._connections += 1
+        self._connected += 1
+
+    def disconnected(self) -> None:
+        self._connections -= 1
+
+    def refused(self, kind: str) -> None:
+        self._refused[kind] += 1
+
+    def request(self, api_key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        api = self._apis[api_key]
+        api.count += 1
+        api.seconds += seconds
+        api.bytes_in += bytes_in
+        api.bytes_out += bytes_out
+        api.buckets[min(int(seconds * 1e6).bit_length(), BUCKETS)] += 1
+
+    # -- Prometheus's side
+
+    def text(self) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=self._connections)
+        yield CounterMetricFamily(
+            "penstock_connections_accepted", "Kafka connections ever accepted", value=self._connected
+        )
+        refused = CounterMetricFamily(
+            "penstock_refused", "Connections that were closed, by reason", labels=["reason"]
+        )
+        for reason, number in self._refused.items():
+            refused.add_metric([reason], number)
+        yield refused
+        yield from self._collect_apis()
+        yield from self._collect_logs()
+
+    def _collect_apis(self) -> Iterator[Metric]:
+        latency = HistogramMetricFamily(
+            "penstock_request_seconds", "From a request's last byte to its answer", labels=["api"]
+        )
+        bytes_in = CounterMetricFamily("penstock_request_bytes", "Bytes of requests", labels=["api"])
+        bytes_out = CounterMetricFamily("penstock_response_bytes", "Bytes of responses", labels=["api"])
+        for key, api in self._apis.items():
+            name = ApiKey(key).name.lower()
+            bytes_in.add_metric([name], api.bytes_in)
+            bytes_out.add_metric([name], api.bytes_out)
+            total, rows = 0, []
+            for exponent, number in enumerate(api.buckets):
+                total += number
+                rows.append((f"{2**exponent / 1e6:g}" if exponent < BUCKETS else "+Inf", total))
+            latency.add_metric([name], rows, api.seconds)
+        yield from (latency, bytes_in, bytes_out)
+
+    def _collect_logs(self) -> Iterator[Metric]:
+        sizes = GaugeMetricFamily("penstock_log_bytes", "Bytes of a topic's logs", labels=["topic"])
+        ends = GaugeMetricFamily("penstock_log_end_offset", "Sum of a topic's end offsets", labels=["topic"])
+        segments = GaugeMetricFamily("penstock_log_segments", "Segments of a topic's logs", labels=["topic"])
+        offline = 0
+        for topic, table in self._partitions.by_name.items():
+            logs = [partition.log for partition in table.values() if partition.is_online]
+            offline += len(table) - len(logs)
+            sizes.add_metric([topic], sum(log.size_bytes for log in logs))
+            ends.add_metric([topic], sum(log.end_offset for log in logs))
+            segments.add_metric([topic], sum(len(log.segments) for log in logs))
+        yield from (sizes, ends, segments)
+        yield GaugeMetricFamily("penstock_offline_partitions", "Partitions that cannot be served", value=offline)

@@ -1,0 +1,264 @@
+"""The composition root: the only file that knows everyone. One Node is one broker process."""
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+
+from penstock.broker.broker import Broker
+from penstock.broker.configs import Configs
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.registry import load_handlers
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.topics import plan_new_epochs
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.store import ABSENT, Op, Put
+from penstock.foundation.clock import SystemClock
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import uuid_text
+from penstock.log.disk import OsDisk
+from penstock.network.http import HttpConnection, HttpRequest, HttpResponse
+from penstock.network.kafka import KafkaListener
+from penstock.network.metrics import Metrics
+from penstock.replication.flusher import Flusher
+from penstock.replication.partitions import Partitions
+from penstock.replication.upkeep import Intervals, Upkeep
+
+logger = logging.getLogger(__name__)
+
+THREADS = 4
+IDLE_SWEEP_S = 5.0
+SHUTDOWN_S = 5.0
+
+
+class DataFolderInUse(PenstockError):
+    """Another process has this data folder."""
+
+
+class CannotListen(PenstockError):
+    """The address is taken, or is not ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`HOST:PORT`, `[::1]:PORT` too.
+
+        >>> Address.parse("127.0.0.1:9092").port
+        9092
+        """
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:9092")
+        return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """How a node runs; `settings` are the broker's own, by Kafka's names."""
+
+    data_dir: Path = Path("penstock-data")
+    listen: Address = Address(host="127.0.0.1", port=9092)
+    advertise: Address | None = None
+    http: Address = Address(host="127.0.0.1", port=9324)
+    node_id: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Node:
+    """Everything one process runs, started in order and stopped in the opposite one."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._lock_fd = -1
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
+        self._servers: list[asyncio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http_connections: set[HttpConnection] = set()
+        self.ready = False
+        self.listen = settings.listen
+        self.http = settings.http
+
+    async def start(self) -> None:
+        """Take the folder, open the store and the logs, listen."""
+        settings = self._settings
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._take_folder(settings.data_dir)
+        load_handlers()
+        clock = SystemClock()
+        self._store = EmbeddedStore(settings.data_dir / "metadata.db")
+        await self._store.open()
+        self._metadata = metadata = Metadata(self._store)
+        configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
+        self._flusher = Flusher(self._threads)
+        self._partitions = partitions = Partitions(
+            node_id=settings.node_id,
+            disk=OsDisk(settings.data_dir),
+            clock=clock,
+            boot_id=_boot_id(),
+            settings_of=configs.log_settings,
+        )
+        partitions.on_append = self._flusher.flush_soon
+        self._upkeep = Upkeep(
+            partitions=partitions,
+            metadata=metadata,
+            clock=clock,
+            threads=self._threads,
+            intervals=lambda: Intervals(
+                retention_ms=configs["log.retention.check.interval.ms"],
+                compaction_ms=configs["log.cleaner.backoff.ms"],
+                producer_expiry_ms=configs["producer.id.expiration.ms"],
+                compaction_keys_max=configs["log.cleaner.keys.max"],
+            ),
+        )
+        loop = asyncio.get_running_loop()
+        broker = Broker(
+            node_id=settings.node_id,
+            metadata=metadata,
+            partitions=partitions,
+            configs=configs,
+            sessions=FetchSessions(configs["max.incremental.fetch.session.cache.slots"]),
+            producer_ids=ProducerIds(metadata),
+            clock=clock,
+            timer=lambda seconds, action: loop.call_later(seconds, action).cancel,
+            log_dir=str(settings.data_dir),
+            disk_space=lambda: _disk_space(settings.data_dir),
+            threads=self._threads,
+        )
+        self._metrics = Metrics(partitions)
+        await metadata.start()
+        self._listener = KafkaListener(broker, self._metrics)
+        await self._listen(loop)
+        await self._register(metadata)
+        metadata.listeners.append(partitions.apply)
+        partitions.apply(metadata.image)
+        partitions.remove_strays(metadata.image)
+        for server in self._servers:
+            await server.start_serving()
+        self._tasks = [loop.create_task(self._upkeep.run()), loop.create_task(self._sweep())]
+        self.ready = True
+
+    def _take_folder(self, folder: Path) -> None:
+        """One process a folder: the lock is the kernel's, so that it goes with the process."""
+        self._lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.lockf(self._lock_fd, os.F_TLOCK, 0)
+        except OSError:
+            raise DataFolderInUse(
+                f"{folder} is used by another penstock process; stop it, or give another --data-dir"
+            ) from None
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
+        kafka = await self._bind(loop, self._listener, self._settings.listen)
+        http = await self._bind(loop, self._http_connection, self._settings.http)
+        self._servers = [kafka, http]
+        self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
+        self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
+
+    @staticmethod
+    async def _bind(
+        loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+    ) -> asyncio.Server:
+        try:
+            return await loop.create_server(factory, address.host, address.port, backlog=1024, start_serving=False)
+        except OSError as error:
+            raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
+
+    def _http_connection(self) -> HttpConnection:
+        return HttpConnection(self._answer_http, self._http_connections)
+
+    async def _register(self, metadata: Metadata) -> None:
+        """Make the cluster if it is new, register this broker, and take up its partitions under new epochs."""
+        address = self._settings.advertise or self.listen
+        host = "127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host
+        registration = {
+            "host": host,
+            "port": address.port,
+            "http": str(self.http),
+            "incarnation": uuid_text(secrets.token_bytes(16)),
+        }
+        node_id = self._settings.node_id
+
+        def plan(image: ClusterImage) -> list[Op]:
+            ops: list[Op] = []
+            if not image.cluster_id:
+                cluster_id = uuid_text(secrets.token_bytes(16))
+                ops.append(Put(keys.CLUSTER, keys.encode({"cluster_id": cluster_id}), ABSENT))
+            others = [node for node in image.brokers if node != node_id]
+            if others:
+                raise DataFolderInUse(
+                    f"{self._settings.data_dir} belongs to broker {others[0]}; start it with --node-id {others[0]}"
+                )
+            key = keys.broker(node_id)
+            ops.append(Put(key, keys.encode(registration), image.versions.get(key, ABSENT)))
+            return ops + plan_new_epochs(image, node_id)
+
+        await metadata.change(plan)
+
+    async def _sweep(self) -> None:
+        """Close idle connections, now and then."""
+        while True:
+            await asyncio.sleep(IDLE_SWEEP_S)
+            self._listener.close_idle()
+
+    def _answer_http(self, request: HttpRequest) -> HttpResponse:
+        match request.path:
+            case "/healthz":
+                return HttpResponse(body=b"ok\n")
+            case "/readyz":
+                if self.ready:
+                    return HttpResponse(body=b"ready\n")
+                return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
+            case "/metrics":
+                return HttpResponse(
+                    body=self._metrics.text(), content_type="text/plain; version=0.0.4; charset=utf-8"
+                )
+        return HttpResponse(status=HTTPStatus.NOT_FOUND, body=b"nothing here; try /healthz, /readyz or /metrics\n")
+
+    async def stop(self) -> None:
+        """Stop taking requests, answer what is under way, sync and close the logs."""
+        self.ready = False
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.drain(SHUTDOWN_S)
+        for connection in list(self._http_connections):
+            connection.close()
+        await self._flusher.close()
+        await self._upkeep.close()
+        self._partitions.close()
+        await self._store.close()
+        self._threads.shutdown()
+        os.close(self._lock_fd)
+
+
+def _boot_id() -> str:
+    """Changes when the machine restarts; without one, every start is taken for one after power loss."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return uuid_text(secrets.token_bytes(16))
+
+
+def _disk_space(folder: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(folder)
+    return usage.total, usage.free

@@ -1,0 +1,285 @@
+"""The per-record work in pure Python: the twin of `_columns.pyx`, described by `kernel.Kernel`."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Literal
+
+from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.varint import NULL_LENGTH, decode_varint, decode_varlong, encode_varint
+
+RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
+ARROW_BYTES_MAX = 2**31 - 1  # what int32 offsets reach
+BODY_BYTES_MAX = 2**31 - 1 - 49  # what a batch's length can say, less the header fields that it counts
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def count_records(buf: Buffer, start: int, end: int) -> int:
+    if not 0 <= start <= end <= len(buf):
+        raise ValueError(f"range {start} to {end} lies outside of {len(buf)} bytes")
+    data = bytes(memoryview(buf)[start:end])
+    size = len(data)
+    at = count = 0
+    try:
+        while at < size:
+            length, at = decode_varint(data, at)
+            if length < RECORD_BYTES_MIN:
+                return -1
+            at += length
+            count += 1
+    except (IndexError, CorruptMessage):
+        return -1
+    return count if at == size else -1
+
+
+def decode(
+    body: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    same_timestamp: bool,
+) -> tuple[Ints, ...]:
+    # The count is the sender's word: no more rows than the body could hold records.
+    if not 0 <= count <= len(body) // (1 + RECORD_BYTES_MIN):
+        raise CorruptMessage(f"{count} records cannot be in {len(body)} bytes")
+    data = bytes(body)
+    rows: list[int] = []
+    at = 0
+    offset_delta = -1
+    try:
+        for _ in range(count):
+            record_at = at
+            length, at = decode_varint(data, at)
+            end = at + length
+            if length < RECORD_BYTES_MIN or end > len(data):
+                raise CorruptMessage(f"record at byte {record_at} of {len(data)} says it has {length} bytes")
+            timestamp_delta, at = decode_varlong(data, at + 1)
+            previous = offset_delta
+            offset_delta, at = decode_varint(data, at)
+            key_len, key_at = decode_varint(data, at)
+            at = key_at + key_len if key_len > 0 else key_at
+            value_len, value_at = decode_varint(data, at)
+            at = value_at + value_len if value_len > 0 else value_at
+            headers_count, at = decode_varint(data, at)
+            headers_at = at
+            if headers_count:
+                at = _skip_headers(data, at, headers_count)
+            if at != end or key_len < -1 or value_len < -1 or not previous < offset_delta <= last_offset_delta:
+                raise CorruptMessage(f"record at byte {record_at} does not agree with its lengths or offsets")
+            timestamp = base_timestamp if same_timestamp else base_timestamp + timestamp_delta
+            rows += (
+                base_offset + offset_delta,
+                timestamp,
+                key_at,
+                key_len,
+                value_at,
+                value_len,
+                headers_at,
+                headers_count,
+                record_at,
+                end - record_at,
+            )
+    except IndexError as error:
+        raise CorruptMessage(f"records are cut off after {len(data)} bytes") from error
+    if at != len(data):
+        raise CorruptMessage(f"{count} records end at byte {at} of {len(data)}")
+    try:
+        return tuple(memoryview(array("qqiiiiiiii"[n], rows[n::10])) for n in range(10))
+    except OverflowError as error:
+        raise CorruptMessage(f"offsets or timestamps from {base_offset}, {base_timestamp} on overflow") from error
+
+
+def _skip_headers(data: bytes, at: int, count: int) -> int:
+    if count < 0:
+        raise CorruptMessage(f"record has {count} headers")
+    for _ in range(count):
+        _, _, value_at, value_len = _header(data, at)
+        at = value_at + max(value_len, 0)
+    return at
+
+
+def _header(data: bytes, at: int) -> tuple[int, int, int, int]:
+    name_len, name_at = decode_varint(data, at)
+    if name_len < 0:
+        raise CorruptMessage(f"header at byte {at} has a name of {name_len} bytes")
+    value_len, value_at = decode_varint(data, name_at + name_len)
+    if value_len < -1:
+        raise CorruptMessage(f"header at byte {at} has a value of {value_len} bytes")
+    return name_at, name_len, value_at, value_len
+
+
+def _headers(data: bytes, at: int, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """One record's headers, each bound to lie in `data`: the positions may be anyone's."""
+    if not 0 <= at <= len(data) or not 0 <= count <= (len(data) - at) // 2:
+        raise CorruptMessage(f"{count} headers at byte {at} of {len(data)}")
+    try:
+        for _ in range(count):
+            header = _header(data, at)
+            at = header[2] + max(header[3], 0)
+            if at > len(data):
+                raise IndexError(at)
+            yield header
+    except IndexError as error:
+        raise CorruptMessage(f"headers are cut off after {len(data)} bytes") from error
+
+
+def find_header(body: Buffer, at: Ints, count: Ints, name: Buffer) -> tuple[Ints, Ints]:
+    data, wanted = bytes(body), bytes(name)
+    value_at, value_len = array("i"), array("i")
+    for headers_at, headers_count in zip(at, count, strict=True):
+        found = (0, -2)
+        for start, length, *value in _headers(data, headers_at, headers_count):
+            if length == len(wanted) and data.startswith(wanted, start):
+                found = (value[0], value[1])
+                break
+        value_at.append(found[0])
+        value_len.append(found[1])
+    return memoryview(value_at), memoryview(value_len)
+
+
+def list_headers(body: Buffer, at: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    data = bytes(body)
+    columns = array("i"), array("i"), array("i"), array("i")
+    for headers_at, headers_count in zip(at, count, strict=True):
+        for header in _headers(data, headers_at, headers_count):
+            for column, item in zip(columns, header, strict=True):
+                column.append(item)
+    names_at, names_len, values_at, values_len = (memoryview(column) for column in columns)
+    return names_at, names_len, values_at, values_len
+
+
+def gather(parts: Sequence[tuple[Buffer, Ints, Ints]]) -> tuple[bytes, bytes, bytes, int]:
+    offsets = array("i", [0])
+    data = bytearray()
+    validity = bytearray((sum(len(at) for _, at, _ in parts) + 7) // 8)
+    row = nulls = 0
+    for body, at, length in parts:
+        view = memoryview(body)
+        for start, size in zip(at, length, strict=True):
+            if size < 0:
+                nulls += 1
+            else:
+                data += _slice(view, start, size)
+                validity[row >> 3] |= 1 << (row & 7)
+            row += 1
+            if len(data) > ARROW_BYTES_MAX:
+                raise MessageTooLarge(f"column of {len(data)} bytes: Arrow's offsets reach {ARROW_BYTES_MAX}")
+            offsets.append(len(data))
+    return offsets.tobytes(), bytes(data), bytes(validity), nulls
+
+
+def select(body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer) -> tuple[bytes, int, int, int]:
+    if not len(at) == len(length) == len(timestamps) == len(mask):
+        raise ValueError(f"mask of {len(mask)} bytes for {len(at)} records")
+    view = memoryview(body)
+    chosen = list(compress(range(len(mask)), mask))
+    records = b"".join(_slice(view, at[row], length[row]) for row in chosen)
+    last = chosen[-1] if chosen else -1
+    return records, len(chosen), last, max((timestamps[row] for row in chosen), default=INT64_MIN)
+
+
+def _slice(view: memoryview, start: int, size: int) -> memoryview:
+    if start < 0 or size < 0 or size > len(view) - start:
+        raise ValueError(f"{size} bytes at {start} lie outside of {len(view)}")
+    return view[start : start + size]
+
+
+def encode(
+    start: int,
+    end: int,
+    key: BinaryColumn | None,
+    value: BinaryColumn | None,
+    timestamps: Buffer | None,
+    base_timestamp: int,
+    headers: HeadersColumn | None,
+) -> tuple[bytes, int]:
+    times = None if timestamps is None else _items(timestamps, "q")
+    if not 0 <= start < end or (times is not None and end > len(times)):
+        raise ValueError(f"rows {start} to {end} are none, or more than there are timestamps")
+    keys, values, entries = _Cells(key), _Cells(value), _Entries(headers)
+    out = bytearray()
+    max_timestamp = base_timestamp if times is None else max(times[start:end])
+    for row in range(start, end):
+        delta = 0 if times is None else times[row] - base_timestamp
+        if not INT64_MIN <= delta <= INT64_MAX:
+            raise InvalidRecord(f"row {row} has a timestamp too far from {base_timestamp}")
+        record = b"".join(
+            (
+                b"\x00",
+                encode_varint(delta),
+                encode_varint(row - start),
+                _nullable(keys.at(row)),
+                _nullable(values.at(row)),
+                entries.encoded(row),
+            )
+        )
+        out += encode_varint(len(record))
+        out += record
+        if len(out) > BODY_BYTES_MAX:
+            raise MessageTooLarge(f"rows {start} to {end} take more than {BODY_BYTES_MAX} bytes: send fewer")
+    return bytes(out), max_timestamp
+
+
+class _Rows:
+    """A column of offsets and validity, in Arrow's layout; None is a column of nulls."""
+
+    def __init__(self, column: BinaryColumn | HeadersColumn | None) -> None:
+        self._offsets = None if column is None else _items(column.offsets, "i")
+        self._validity = None if column is None or column.validity is None else _items(column.validity, "B")
+        self._first = 0 if column is None else column.offset
+
+    def span(self, row: int) -> tuple[int, int] | None:
+        """What offsets[row] and offsets[row + 1] say; None if the row is null."""
+        if self._offsets is None:
+            return None
+        row += self._first
+        if not 0 <= row < len(self._offsets) - 1:
+            raise ValueError(f"row {row} of a column of {len(self._offsets) - 1}")
+        if self._validity is not None:
+            if row >= 8 * len(self._validity):
+                raise ValueError(f"row {row} of a validity bitmap of {len(self._validity)} bytes")
+            if not self._validity[row >> 3] >> (row & 7) & 1:
+                return None
+        return self._offsets[row], self._offsets[row + 1]
+
+
+class _Cells(_Rows):
+    def __init__(self, column: BinaryColumn | None) -> None:
+        super().__init__(column)
+        self._data = memoryview(b"") if column is None else _items(column.data, "B")
+
+    def at(self, row: int) -> memoryview | None:
+        span = self.span(row)
+        return None if span is None else _slice(self._data, span[0], span[1] - span[0])
+
+
+class _Entries(_Rows):
+    def __init__(self, headers: HeadersColumn | None) -> None:
+        super().__init__(headers)
+        self._names = _Cells(None if headers is None else headers.names)
+        self._values = _Cells(None if headers is None else headers.values)
+
+    def encoded(self, row: int) -> bytes:
+        first, last = self.span(row) or (0, 0)
+        if not 0 <= first <= last:
+            raise ValueError(f"row {row} has the headers {first} to {last}")
+        out = bytearray(encode_varint(last - first))
+        for entry in range(first, last):
+            name = self._names.at(entry)
+            if name is None:
+                raise InvalidRecord(f"row {row} has a header without a name")
+            out += _nullable(name)
+            out += _nullable(self._values.at(entry))
+        return bytes(out)
+
+
+def _nullable(cell: memoryview | None) -> bytes:
+    return NULL_LENGTH if cell is None else encode_varint(len(cell)) + cell
+
+
+def _items(buf: Buffer, item: Literal["B", "i", "q"]) -> memoryview:
+    view = memoryview(buf).cast("B")
+    size = array(item).itemsize
+    return view[: len(view) // size * size].cast(item)

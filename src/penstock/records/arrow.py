@@ -1,0 +1,206 @@
+"""Batches to and from Arrow record batches, a column at a time. pyarrow comes with `penstock[spark]`."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from penstock.records import kernel
+from penstock.records.batch import read_header
+from penstock.records.columns import Columns, decode_columns, encode_columns
+from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OFFSET_MAX: Final = 2**63 - 1
+
+Part = tuple[Buffer, Ints, Ints]
+
+
+def to_arrow(
+    batches: Iterable[Buffer],
+    *,
+    include_headers: bool = False,
+    start_offset: int = 0,
+    end_offset: int = OFFSET_MAX,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> pa.RecordBatch:
+    """The records at [start_offset, end_offset) of whole batches, in the columns of Spark's Kafka source.
+
+    Control batches are left out; `max_bytes` bounds each batch, and Arrow's 2 GiB a column the sum.
+    """
+    import pyarrow as pa
+
+    chosen: list[_Rows] = []
+    for batch in batches:
+        header = read_header(batch)
+        if header.is_control or header.last_offset < start_offset or header.base_offset >= end_offset:
+            continue
+        chosen.append(_Rows(decode_columns(batch, max_bytes), header.is_log_append_time, start_offset, end_offset))
+    names = ["key", "value", "offset", "timestamp", "timestamp_type"]
+    arrays = [
+        _binary([rows.slices(rows.columns.key_at, rows.columns.key_len) for rows in chosen]),
+        _binary([rows.slices(rows.columns.value_at, rows.columns.value_len) for rows in chosen]),
+        _ints(pa.int64(), [rows.cut(rows.columns.offsets) for rows in chosen]),
+        _ints(pa.int64(), [rows.cut(rows.columns.timestamps) for rows in chosen]),
+        _ints(pa.int32(), [array("i", [rows.log_append_time]) * rows.count for rows in chosen]),
+    ]
+    if include_headers:
+        names.append("headers")
+        arrays.append(_headers(chosen))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class _Rows:
+    """The part of a batch's columns that lies within the offsets asked for."""
+
+    __slots__ = ("columns", "first", "last", "log_append_time")
+
+    def __init__(self, columns: Columns, log_append_time: bool, start_offset: int, end_offset: int) -> None:
+        self.columns = columns
+        self.log_append_time = log_append_time
+        self.first = bisect_left(columns.offsets, start_offset)
+        self.last = bisect_left(columns.offsets, end_offset)
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first
+
+    def cut(self, column: Ints) -> Ints:
+        return column[self.first : self.last]
+
+    def slices(self, at: Ints, length: Ints) -> Part:
+        return self.columns.body, self.cut(at), self.cut(length)
+
+
+def _ints(kind: pa.DataType, pieces: Iterable[Ints | array[int]]) -> pa.Array:
+    import pyarrow as pa
+
+    data = b"".join(pieces)
+    return pa.Array.from_buffers(kind, len(data) * 8 // kind.bit_width, [None, pa.py_buffer(data)])
+
+
+def _binary(parts: list[Part]) -> pa.Array:
+    import pyarrow as pa
+
+    offsets, data, validity, nulls = kernel.active.gather(parts)
+    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) // 4 - 1, buffers, nulls)
+
+
+def _headers(chosen: list[_Rows]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names: list[Part] = []
+    values: list[Part] = []
+    counts: list[Ints | array[int]] = [array("i", [0])]
+    for rows in chosen:
+        body, at, count = rows.slices(rows.columns.headers_at, rows.columns.headers_count)
+        name_at, name_len, value_at, value_len = kernel.active.list_headers(body, at, count)
+        names.append((body, name_at, name_len))
+        values.append((body, value_at, value_len))
+        counts.append(count)
+    entries = pa.StructArray.from_arrays([_text(_binary(names)), _binary(values)], names=["key", "value"])
+    return pa.ListArray.from_arrays(pc.cumulative_sum(_ints(pa.int32(), counts)), entries)
+
+
+def _text(names: pa.Array) -> pa.Array:
+    """Header names as strings; what is not UTF-8 is replaced, as Java clients do, so that it can be read."""
+    import pyarrow as pa
+
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
+
+
+def from_arrow(
+    rows: pa.RecordBatch,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    timestamp_ms: int = -1,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch of the rows [start, end): columns `value`, and if they are there `key`, `timestamp`, `headers`.
+
+    Key and value may be binary or string. A timestamp is milliseconds or Arrow's own; where there is none the
+    record has `timestamp_ms`.
+    """
+    headers = _column(rows, "headers")
+    key = _column(rows, "key")
+    return encode_columns(
+        start=start,
+        end=len(rows) if end is None else end,
+        key=None if key is None else _binary_column(key),
+        value=_binary_column(rows.column("value")),
+        timestamps=_timestamps(rows, timestamp_ms),
+        timestamp_ms=timestamp_ms,
+        headers=None if headers is None else _headers_column(headers),
+        codec=codec,
+        level=level,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    return rows.column(name) if name in rows.schema.names else None
+
+
+def _timestamps(rows: pa.RecordBatch, timestamp_ms: int) -> Buffer | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _column(rows, "timestamp")
+    if column is None:
+        return None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)  # Spark has microseconds
+    column = pc.fill_null(column.cast(pa.int64()), timestamp_ms)
+    return _view(column.buffers()[1])[8 * column.offset :]
+
+
+def _binary_column(column: pa.Array) -> BinaryColumn:
+    import pyarrow as pa
+
+    column = column.cast(pa.binary())
+    validity, offsets, data = column.buffers()
+    return BinaryColumn(
+        offsets=_view(offsets),
+        data=_view(data),
+        validity=None if validity is None else memoryview(validity),
+        offset=column.offset,
+    )
+
+
+def _headers_column(column: pa.Array) -> HeadersColumn:
+    import pyarrow as pa
+
+    column = column.cast(pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
+    validity, offsets = column.buffers()[:2]
+    # All entries, whatever slice the lists are; flattened, a null entry is one whose name is null.
+    names, values = column.values.flatten()
+    return HeadersColumn(
+        offsets=_view(offsets),
+        validity=None if validity is None else memoryview(validity),
+        offset=column.offset,
+        names=_binary_column(names),
+        values=_binary_column(values),
+    )
+
+
+def _view(buffer: pa.Buffer | None) -> memoryview:
+    return memoryview(b"" if buffer is None else buffer)

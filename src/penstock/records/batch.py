@@ -1,0 +1,233 @@
+"""The record batch, format v2 (KIP-98): its header, its checks, and what a broker patches in place.
+
+A batch is a header of 61 bytes and a body of records, compressed as a whole or not at all. The CRC covers
+everything from the attributes on, so that base offset and leader epoch can be set without touching it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from penstock.records import kernel
+from penstock.records.compression import CODEC_MASK, Codec, codec_of
+from penstock.records.errors import UnsupportedMessageFormat
+from penstock.records.layout import Buffer
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+LENGTH_END: Final = 12  # the length field counts what follows it
+LENGTH_MIN: Final = HEADER_BYTES - LENGTH_END
+LENGTH_MAX: Final = 2**31 - 1
+MAGIC: Final = 2
+
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21  # the CRC covers from here to the end
+MAX_TIMESTAMP_AT: Final = 35
+
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp says when tombstones may go
+BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
+
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT16: Final = struct.Struct(">h")
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields, in their order in the batch."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+
+    @property
+    def size_bytes(self) -> int:
+        return LENGTH_END + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        return codec_of(self.attributes)
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop this batch's tombstones, if it has said so (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+_unpack_header = HEADER.unpack_from
+_new_header = tuple.__new__  # half the time of NamedTuple's own constructor
+
+
+def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
+    """The header of the batch that starts at `at`, unchecked: see `check_batch`."""
+    try:
+        return _new_header(BatchHeader, _unpack_header(buf, at))
+    except struct.error as error:
+        raise CorruptMessage(f"batch header needs {HEADER_BYTES} bytes, {len(buf) - at} are there") from error
+
+
+def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each whole batch starts, and its header. A batch cut off at the end of `buf` is left out.
+
+    A fetch or a torn write may end anywhere; a length or magic that cannot be raises CorruptMessage.
+    """
+    at = 0
+    size = len(buf)
+    while size - at > MAGIC_AT:
+        if size - at < HEADER_BYTES:
+            _check_magic(buf[at + MAGIC_AT], at)  # a message of an old format may be shorter than a header
+            return
+        header = read_header(buf, at)
+        _check_magic(header.magic, at)
+        if header.length < LENGTH_MIN:
+            raise CorruptMessage(f"batch at byte {at} has length {header.length}, the least is {LENGTH_MIN}")
+        end = at + LENGTH_END + header.length
+        if end > size:
+            return
+        yield at, header
+        at = end
+
+
+def check_shape(buf: Buffer, at: int, header: BatchHeader) -> None:
+    """Refuse a batch that is not all there, or whose header makes no sense."""
+    _, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, count = header
+    if magic != MAGIC:
+        _check_magic(magic, at)
+    if length < LENGTH_MIN or at + LENGTH_END + length > len(buf):
+        raise CorruptMessage(f"batch at byte {at} has length {length}, {len(buf) - at - LENGTH_END} bytes follow")
+    if count < 0 or last_offset_delta < 0:
+        raise CorruptMessage(f"batch at byte {at} has count {count}, last offset delta {last_offset_delta}")
+
+
+def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
+    """`check_shape`, and refuse a batch whose bytes are not those it was sealed with."""
+    check_shape(buf, at, header)
+    found = crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + LENGTH_END + header.length])
+    if found != header.crc:
+        raise CorruptMessage(f"batch at byte {at} has CRC {found:#010x}, its header says {header.crc:#010x}")
+
+
+def check_client_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
+    """`check_batch`, and what only a batch from a producer must keep to.
+
+    Records are counted if they are not compressed; compressed ones stay closed.
+    """
+    check_batch(buf, at, header)
+    _, length, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = header
+    if last_offset_delta != count - 1:  # which no count below 1 can meet
+        raise InvalidRecord(f"batch of {count} records has last offset delta {last_offset_delta}")
+    if attributes & BROKER_ONLY:
+        raise InvalidRecord(f"batch has attributes {attributes:#x}, of which {BROKER_ONLY:#x} are the broker's")
+    if producer_id < 0:
+        if producer_id != -1 or attributes & TRANSACTIONAL:
+            raise InvalidRecord(f"batch has producer id {producer_id} and attributes {attributes:#x}")
+    elif epoch < 0 or sequence < 0:
+        raise InvalidRecord(f"producer {producer_id} sent epoch {epoch}, sequence {sequence}")
+    if attributes & CODEC_MASK:
+        codec_of(attributes)  # refuses what nobody could decompress
+    elif kernel.active.count_records(buf, at + HEADER_BYTES, at + LENGTH_END + length) != count:
+        raise CorruptMessage(f"batch of {count} records does not hold just that many")
+
+
+def patch_offsets(buf: bytearray | memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch its place in the log. The CRC covers neither field."""
+    _INT64.pack_into(buf, at, base_offset)
+    _INT32.pack_into(buf, at + LEADER_EPOCH_AT, leader_epoch)
+
+
+def patch_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int) -> None:
+    """Stamp the whole batch with the broker's time (`message.timestamp.type=LogAppendTime`)."""
+    header = read_header(buf, at)
+    _INT16.pack_into(buf, at + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
+    _INT64.pack_into(buf, at + MAX_TIMESTAMP_AT, timestamp_ms)
+    _seal(buf, at, header.size_bytes)
+
+
+def assemble(
+    body: Buffer,
+    *,
+    count: int,
+    attributes: int,
+    base_offset: int,
+    last_offset_delta: int,
+    leader_epoch: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytearray:
+    """A whole batch of this body, compressed already as `attributes` say; length and CRC are computed."""
+    size = HEADER_BYTES + len(body)
+    length = size - LENGTH_END
+    if length > LENGTH_MAX:
+        raise MessageTooLarge(f"a batch of {size} bytes is more than its length field can say")
+    batch = bytearray(
+        HEADER.pack(
+            base_offset,
+            length,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        )
+    )
+    batch += body
+    _seal(batch, 0, size)
+    return batch
+
+
+def _seal(buf: bytearray | memoryview, at: int, size_bytes: int) -> None:
+    _UINT32.pack_into(buf, at + CRC_AT, crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + size_bytes]))
+
+
+def _check_magic(magic: int, at: int) -> None:
+    if magic in (0, 1):
+        raise UnsupportedMessageFormat(f"message at byte {at} has format v{magic}: producers must send v{MAGIC}")
+    if magic != MAGIC:
+        raise CorruptMessage(f"batch at byte {at} has magic {magic}, expected {MAGIC}")

@@ -1,0 +1,182 @@
+"""Batches from records and records from batches, one Python object a record: for people and small batches."""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.foundation.errors import InvalidRecord
+from penstock.records import kernel
+from penstock.records.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    assemble,
+)
+from penstock.records.columns import decode_columns
+from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
+from penstock.records.layout import Buffer
+from penstock.records.varint import NULL_LENGTH, encode_varint
+
+_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
+_CONTROL_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
+_CONTROL_VERSION: Final = 0
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A message as a person sees it; `offset` is for reading, and for `build_batch(keep_offsets=True)`."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int
+    offset: int = -1
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    keep_offsets: bool = False,
+    log_append_time: bool = False,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """A batch of one or more records, at consecutive offsets from `base_offset` on.
+
+    With `keep_offsets` they stay at their own, which must rise: what compaction leaves has gaps, and after its
+    last record too, which `last_offset_delta` keeps.
+    `delete_horizon_ms` is when compaction may drop the tombstones in it (KIP-534).
+    """
+    rows = list(records)
+    if not rows:
+        raise InvalidRecord("a batch needs at least one record")
+    offsets = [row.offset for row in rows] if keep_offsets else list(range(base_offset, base_offset + len(rows)))
+    timestamps = [row.timestamp_ms for row in rows]
+    base_timestamp = timestamps[0] if delete_horizon_ms is None else delete_horizon_ms
+    body = bytearray()
+    previous = base_offset - 1
+    for row, offset in zip(rows, offsets, strict=True):
+        if offset <= previous:
+            raise InvalidRecord(f"offset {offset} follows {previous} in a batch: offsets must rise")
+        previous = offset
+        timestamp_delta = row.timestamp_ms - base_timestamp
+        if not -(2**63) <= timestamp_delta < 2**63:
+            raise InvalidRecord(f"timestamp {row.timestamp_ms} is too far from {base_timestamp} for one batch")
+        _append_record(body, row, offset - base_offset, timestamp_delta)
+    if last_offset_delta is None:
+        last_offset_delta = previous - base_offset
+    elif last_offset_delta < previous - base_offset:
+        raise InvalidRecord(f"offset {previous} is past the batch's last, {base_offset + last_offset_delta}")
+    return assemble(
+        compress(codec, body, level),
+        count=len(rows),
+        attributes=codec
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0)
+        | (LOG_APPEND_TIME if log_append_time else 0)
+        | (DELETE_HORIZON if delete_horizon_ms is not None else 0),
+        base_offset=base_offset,
+        last_offset_delta=last_offset_delta,
+        leader_epoch=leader_epoch,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(timestamps),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    parts = [
+        b"\x00",  # attributes, unused
+        encode_varint(timestamp_delta),
+        encode_varint(offset_delta),
+        *_nullable(record.key),
+        *_nullable(record.value),
+        encode_varint(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        parts += _nullable(name.encode())
+        parts += _nullable(value)
+    body += encode_varint(sum(map(len, parts)))
+    body += b"".join(parts)
+
+
+def _nullable(data: bytes | None) -> tuple[bytes, bytes]:
+    return (NULL_LENGTH, b"") if data is None else (encode_varint(len(data)), data)
+
+
+def read_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    """All records of a batch. Header names that are not UTF-8 are shown with replacement characters."""
+    columns = decode_columns(batch, max_bytes)
+    body = columns.body
+    entries = zip(*kernel.active.list_headers(body, columns.headers_at, columns.headers_count), strict=True)
+    records = []
+    for row in range(columns.count):
+        headers = tuple(_read_header(body, *next(entries)) for _ in range(columns.headers_count[row]))
+        records.append(
+            Record(
+                key=columns.key(row),
+                value=columns.value(row),
+                headers=headers,
+                timestamp_ms=columns.timestamps[row],
+                offset=columns.offsets[row],
+            )
+        )
+    return records
+
+
+def _read_header(
+    body: Buffer, name_at: int, name_len: int, value_at: int, value_len: int
+) -> tuple[str, bytes | None]:
+    name = bytes(body[name_at : name_at + name_len]).decode(errors="replace")
+    return name, None if value_len < 0 else bytes(body[value_at : value_at + value_len])
+
+
+def control_marker(
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+) -> bytearray:
+    """The end of a transaction, as it stands in the log of each partition it wrote to (KIP-98)."""
+    return build_batch(
+        [_control_record(_COMMIT if commit else _ABORT, coordinator_epoch, timestamp_ms)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def skip_marker(offset: int, timestamp_ms: int) -> bytearray:
+    """A batch that moves consumers past `offset` and shows them nothing: a commit marker of no transaction.
+
+    An empty batch would not do: some clients do not count it as progress, others loop on it.
+    """
+    return build_batch([_control_record(_COMMIT, 0, timestamp_ms)], base_offset=offset, control=True)
+
+
+def _control_record(kind: int, coordinator_epoch: int, timestamp_ms: int) -> Record:
+    return Record(
+        key=_CONTROL_KEY.pack(_CONTROL_VERSION, kind),
+        value=_CONTROL_VALUE.pack(_CONTROL_VERSION, coordinator_epoch),
+        timestamp_ms=timestamp_ms,
+    )

@@ -1,0 +1,10 @@
+"""Errors of record batches, beyond those that every room shares."""
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+
+
+class UnsupportedMessageFormat(PenstockError):
+    """A message set of format v0 or v1; only record batches of format v2 are kept."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -1,0 +1,1 @@
+"""Partitions as this broker holds them: their logs, watermarks and upkeep."""

@@ -1,0 +1,40 @@
+"""Group commit for `flush=group`: one fsync at a time a partition, for all that was appended meanwhile."""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from penstock.foundation.errors import StorageError
+from penstock.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._running: dict[Partition, asyncio.Task[None]] = {}
+
+    def flush_soon(self, partition: Partition) -> None:
+        """Sync what the partition holds, and advance its high watermark when that is done."""
+        if partition not in self._running:
+            self._running[partition] = asyncio.get_running_loop().create_task(self._flush(partition))
+
+    async def _flush(self, partition: Partition) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while partition.is_online and partition.high_watermark < partition.log.end_offset:
+                log = partition.log
+                ticket = log.begin_sync()
+                await loop.run_in_executor(self._threads, ticket.run)
+                log.end_sync(ticket)
+                partition.advance(min(ticket.end_offset, log.end_offset))
+        except StorageError as error:
+            # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
+            logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
+            partition.go_offline(f"a flush failed: {error}")
+        finally:
+            del self._running[partition]
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._running.values())

@@ -1,0 +1,128 @@
+"""A partition that this broker leads: its log, and who waits for it to grow."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError, StorageError
+from penstock.foundation.ids import TopicPartition
+from penstock.log.log import Appended, Log
+from penstock.log.settings import Flush
+from penstock.wire.schema import Buffer
+
+Waiter = Callable[[], None]
+
+
+class FencedLeaderEpoch(PenstockError):
+    """The client knows an older leader than this one."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(PenstockError):
+    """The client knows a newer leader than this one."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class NotEnoughReplicas(PenstockError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class Partition:
+    """The leader's side of one partition. `log` is None while it is offline, and `offline_reason` says why."""
+
+    def __init__(self, *, topic_id: bytes, name: TopicPartition, leader_epoch: int, log: Log | None) -> None:
+        self.topic_id: Final = topic_id
+        self.name: Final = name
+        self.leader_epoch = leader_epoch
+        self._log = log
+        self.offline_reason = ""
+        self.on_append: Callable[[Partition], None] = _ignore
+        """Called after each append that waits for a flush."""
+        self._numbers = count()
+        self._until: list[tuple[int, int, Waiter]] = []
+        self._watchers: dict[int, Waiter] = {}
+        self.high_watermark = log.end_offset if log else 0
+
+    @property
+    def log(self) -> Log:
+        if self._log is None:
+            raise StorageError(f"{self.name} is offline: {self.offline_reason}")
+        return self._log
+
+    @property
+    def is_online(self) -> bool:
+        return self._log is not None
+
+    def go_offline(self, reason: str) -> None:
+        """Answer with a storage error from now on; everyone who waits is told to look again."""
+        self.offline_reason = reason
+        self._log = None
+        self._wake_watchers()
+        waiting, self._until = self._until, []
+        for _, _, waiter in waiting:
+            waiter()
+
+    def check_epoch(self, epoch: int) -> None:
+        """A client that names a leader epoch must name this one (KIP-320)."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.name} has leader epoch {self.leader_epoch}, the request has {epoch}")
+        raise UnknownLeaderEpoch(f"{self.name} has leader epoch {self.leader_epoch}, the request has {epoch}")
+
+    # -- writing
+
+    def append(self, batch: bytearray | memoryview, now_ms: int) -> Appended:
+        """Append one producer's batch. It is committed once `high_watermark` has passed its last offset."""
+        log = self.log
+        appended = log.append(batch, self.leader_epoch, now_ms)
+        if log.settings.flush is Flush.OS:
+            if not appended.repeated:
+                self.advance(appended.last_offset + 1)
+        elif self.high_watermark <= appended.last_offset:
+            self.on_append(self)
+        return appended
+
+    def advance(self, high_watermark: int) -> None:
+        """Everything below is committed: readers may see it, producers are answered."""
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        while self._until and self._until[0][0] <= high_watermark:
+            heappop(self._until)[2]()
+        if self._watchers:
+            self._wake_watchers()
+
+    # -- waiting
+
+    def when_committed(self, end_offset: int, waiter: Waiter) -> None:
+        """Call once, when the high watermark has reached an offset or the partition is offline."""
+        heappush(self._until, (end_offset, next(self._numbers), waiter))
+
+    def watch(self, waiter: Waiter) -> int:
+        """Call once, at the next advance; a ticket for `unwatch`."""
+        ticket = next(self._numbers)
+        self._watchers[ticket] = waiter
+        return ticket
+
+    def unwatch(self, ticket: int) -> None:
+        self._watchers.pop(ticket, None)
+
+    def _wake_watchers(self) -> None:
+        waiting, self._watchers = self._watchers, {}
+        for waiter in waiting.values():
+            waiter()
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True) -> Buffer:
+        """Committed batches from `offset` on; see Log.read."""
+        return self.log.read(offset, max_bytes, self.high_watermark, blocking=blocking, force=force)
+
+
+def _ignore(partition: Partition) -> None:
+    """Nobody listens yet."""

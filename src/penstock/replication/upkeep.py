@@ -1,0 +1,151 @@
+"""What logs need now and then: checkpoints, syncs of closed segments, retention, compaction, expiry."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.topics import RESERVED_OFFSETS, plan_reserve
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import StorageError
+from penstock.log import compaction, retention
+from penstock.log.log import Log
+from penstock.log.settings import Storage
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often each chore is done, in milliseconds; read anew at every tick."""
+
+    retention_ms: int
+    compaction_ms: int
+    producer_expiry_ms: int
+    compaction_keys_max: int
+
+
+class Upkeep:
+    """One task for all partitions; the work that waits is done on threads."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        metadata: Metadata,
+        clock: Clock,
+        threads: Executor,
+        intervals: Callable[[], Intervals],
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._threads = threads
+        self._intervals = intervals
+        self._retention_at_ms = 0
+        self._compaction_at_ms = 0
+        self._compacting: asyncio.Task[None] | None = None
+        self._syncing: dict[Log, asyncio.Task[None]] = {}
+        self._reserving: dict[Log, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        intervals = self._intervals()
+        do_retention = now_ms >= self._retention_at_ms
+        if do_retention:
+            self._retention_at_ms = now_ms + intervals.retention_ms
+        for partition in self._partitions:
+            if partition.is_online:
+                try:
+                    self._keep(partition, now_ms, do_retention, intervals)
+                except StorageError as error:
+                    logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
+        if now_ms >= self._compaction_at_ms and self._compacting is None:
+            self._compaction_at_ms = now_ms + intervals.compaction_ms
+            self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
+
+    def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
+        log = partition.log
+        if do_retention or log.settings.storage is Storage.MEMORY:
+            freed_bytes = retention.enforce(log, now_ms, partition.high_watermark)
+            if freed_bytes:
+                logger.info("retention partition=%s freed_bytes=%d", partition.name, freed_bytes)
+        if log.offset_limit - log.end_offset < RESERVED_OFFSETS // 2 and log not in self._reserving:
+            self._reserving[log] = asyncio.get_running_loop().create_task(self._reserve(partition, log))
+        if do_retention:
+            log.producers.expire(now_ms - intervals.producer_expiry_ms)
+        if log.checkpoint_is_stale:
+            log.save_checkpoint()
+        if log.has_unsynced_segments and log not in self._syncing:
+            self._syncing[log] = asyncio.get_running_loop().create_task(self._sync(partition, log))
+
+    async def _reserve(self, partition: Partition, log: Log) -> None:
+        topic_id, number, beyond = partition.topic_id, partition.name.partition, log.offset_limit
+        try:
+            await self._metadata.change(lambda image: plan_reserve(image, topic_id, number, beyond))
+        finally:
+            del self._reserving[log]
+
+    async def _sync(self, partition: Partition, log: Log) -> None:
+        ticket = log.begin_sync()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, ticket.run)
+            log.end_sync(ticket)
+        except StorageError as error:
+            logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
+            partition.go_offline(f"a flush failed: {error}")
+        finally:
+            del self._syncing[log]
+
+    async def _compact(self, keys_max: int) -> None:
+        """Compact every partition that has enough that is new, one after another."""
+        loop = asyncio.get_running_loop()
+        try:
+            for partition in self._partitions:
+                if not partition.is_online:
+                    continue
+                log = partition.log
+                job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max)
+                if job is None:
+                    continue
+                try:
+                    result = await loop.run_in_executor(self._threads, job.run)
+                    if partition.is_online and partition.log is log:
+                        job.install(log, result)
+                    else:
+                        job.discard(result)
+                except StorageError as error:
+                    logger.warning("compaction_failed partition=%s reason=%r", partition.name, str(error))
+                    continue
+                logger.info(
+                    "compacted partition=%s bytes_before=%d bytes_after=%d records_before=%d records_after=%d",
+                    partition.name,
+                    result.bytes_before,
+                    result.bytes_after,
+                    result.records_before,
+                    result.records_after,
+                )
+        finally:
+            self._compacting = None
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        tasks = [
+            *self._syncing.values(),
+            *self._reserving.values(),
+            *([self._compacting] if self._compacting else []),
+        ]
+        await asyncio.gather(*tasks)

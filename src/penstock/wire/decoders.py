@@ -1,0 +1,175 @@
+"""Decoders made from schemas: `decode(buf, at)` gives the value and the position after it.
+
+A hostile frame can make a decoder raise struct.error, IndexError or ValueError, or return a position past the
+end of the buffer; nothing else. See `codec.decode`, which turns all of it into MalformedRequest.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.wire.schema import Buffer, Field, carries_records, fields_of
+from penstock.wire.source import FIXED, SourceWriter
+from penstock.wire.varint import TAGS_MAX, read_uvarint_tail, skip_tagged_fields
+
+Decoder = Callable[[Buffer, int], tuple[Any, int]]
+
+# Most strings and arrays are short. For those, a ready struct reads a string faster than slicing any kind of
+# buffer does, and a ready range spares its making, which takes as long as reading a small struct.
+_SHORT: Final = 128
+_TEXT: Final = tuple(struct.Struct(f"{size}s").unpack_from for size in range(_SHORT))
+_RANGES: Final = tuple(range(size) for size in range(_SHORT))
+
+
+def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
+    scope = {
+        "tail": read_uvarint_tail,
+        "skip": skip_tagged_fields,
+        "unpack": struct.unpack_from,
+        "TEXT": _TEXT,
+        "RANGES": _RANGES,
+    }
+    writer = _DecoderWriter(version, flexible, scope)
+    with writer.block("def decode(buf, at):"):
+        writer.emit("limit = len(buf)")
+        if carries_records(cls):
+            writer.emit("view = buf if type(buf) is memoryview else memoryview(buf)")
+        writer.struct(cls, 0)
+        writer.emit("return o0, at")
+    made: Decoder = writer.compile("decode", f"decode {cls.__name__}")
+    return made
+
+
+class _DecoderWriter(SourceWriter):
+    def flush(self) -> None:
+        if self.run == [("B", "n")]:
+            self.run = []
+            self.emit("n = buf[at]")
+            self.emit("at += 1")
+        elif self.run:
+            packed = struct.Struct(">" + "".join(code for code, _ in self.run))
+            targets = ", ".join(target for _, target in self.run)
+            self.emit(f"{targets}, = {self.name_for(packed.unpack_from, 'S')}(buf, at)")
+            self.emit(f"at += {packed.size}")
+            self.run = []
+
+    def struct(self, cls: type, level: int) -> None:
+        """Leave an instance in `o<level>`. The level keeps the variables of nested structs apart."""
+        self.emit(f"o{level} = {self.name_for(cls.__new__, 'new')}({self.name_for(cls, 'C')})")
+        for field in fields_of(cls):
+            if field.tag is not None or not field.stands_in(self.version):
+                self.emit(f"o{level}.{field.name} = {self.name_for(field.initial, 'D')}")
+        for field in self.plain_fields(cls):
+            self.field(field, f"o{level}.{field.name}", level)
+        if self.flexible:
+            self.run.append(("B", "n"))
+            self.flush()
+            with self.block("if n:"):
+                self.tags(self.tagged_fields(cls), level)
+        self.flush()
+
+    def field(self, field: Field, target: str, level: int) -> None:
+        if field.is_array:
+            self.array(field, target, level)
+        elif field.kind in FIXED:
+            self.run.append((FIXED[field.kind], target))
+        elif field.struct is not None:
+            self.nested(field, field.struct, target, level)
+        else:
+            self.blob(field, target)
+
+    def length(self, code: str) -> tuple[str, str]:
+        """Read a length into `n`; return the test for a value that is not null, and the value's length."""
+        self.run.append(("B" if self.flexible else code, "n"))
+        self.flush()
+        if not self.flexible:
+            return "n >= 0", "n"
+        self.emit("if n > 127: n, at = tail(buf, at, n)")
+        return "n", "n - 1"
+
+    def null(self, field: Field, target: str) -> None:
+        """The other branch of that test."""
+        if not field.may_be_null(self.version):
+            self.emit(f"else: raise ValueError('{field.name} must not be null')")
+        elif self.flexible:
+            self.emit(f"else: {target} = None")
+        else:
+            self.emit(f"elif n == -1: {target} = None")
+            self.emit(f"else: raise ValueError('{field.name} has length %d' % n)")
+
+    def blob(self, field: Field, target: str) -> None:
+        is_value, size = self.length("h" if field.kind == "string" else "i")
+        with self.block(f"if {is_value}:"):
+            self.emit(f"end = at + {size}")
+            if field.kind == "string":
+                self.emit(f"if n < {_SHORT}: {target} = TEXT[{size}](buf, at)[0].decode()")
+                self.emit(f"else: {target} = str(buf[at:end], 'utf-8')")
+            else:
+                self.emit(f"{target} = {'bytes(buf[at:end])' if field.kind == 'bytes' else 'view[at:end]'}")
+            self.emit("at = end")
+        self.null(field, target)
+
+    def nested(self, field: Field, cls: type, target: str, level: int) -> None:
+        if not field.may_be_null(self.version):
+            self.flush()
+            self.struct(cls, level + 1)
+            self.emit(f"{target} = o{level + 1}")
+            return
+        # A struct that may be null follows a byte that says so: negative for null (KIP-893).
+        self.run.append(("b", "n"))
+        self.flush()
+        self.emit(f"if n < 0: {target} = None")
+        with self.block("else:"):
+            self.struct(cls, level + 1)
+            self.emit(f"{target} = o{level + 1}")
+
+    def array(self, field: Field, target: str, level: int) -> None:
+        is_value, size = self.length("i")
+        with self.block(f"if {is_value}:"):
+            # Every element takes a byte at least, so that a hostile count can make us neither loop nor allocate.
+            self.emit(f"if n > limit: raise ValueError('{field.name} has %d elements' % n)")
+            if field.kind in FIXED:
+                self.fixed_array(field, target, size)
+            else:
+                self.emit(f"{target} = items{level} = []")
+                with self.block(f"for _ in RANGES[{size}] if n < {_SHORT} else range({size}):"):
+                    self.element(field, level)
+        self.null(field, target)
+
+    def element(self, field: Field, level: int) -> None:
+        if field.struct is not None:
+            self.struct(field.struct, level + 1)
+            self.emit(f"items{level}.append(o{level + 1})")
+        else:
+            self.blob(field.element(), "item")
+            self.emit(f"items{level}.append(item)")
+
+    def fixed_array(self, field: Field, target: str, size: str) -> None:
+        code = FIXED[field.kind]
+        self.emit(f"end = at + ({size}) * {struct.calcsize('>' + code)}")
+        if field.kind == "uuid":
+            self.emit("if end > limit: raise ValueError('an array of UUIDs ends after its frame')")
+            self.emit(f"{target} = [bytes(buf[i:i + 16]) for i in range(at, end, 16)]")
+        else:
+            self.emit(f"{target} = list(unpack('>%d{code}' % ({size}), buf, at))")
+        self.emit("at = end")
+
+    def tags(self, tagged: list[tuple[int, Field]], level: int) -> None:
+        """Read the tagged fields that we know and step over the others. Their number is in `n`."""
+        self.emit("if n > 127: n, at = tail(buf, at, n)")
+        if not tagged:
+            self.emit("at = skip(buf, at, n)")
+            return
+        self.emit(f"if n > {TAGS_MAX}: raise ValueError('%d tagged fields' % n)")
+        with self.block("for _ in range(n):"):
+            for name in (f"tag{level}", "n"):
+                self.emit(f"{name} = buf[at]")
+                self.emit("at += 1")
+                self.emit(f"if {name} > 127: {name}, at = tail(buf, at, {name})")
+            self.emit(f"end{level} = at + n")
+            for index, (tag, field) in enumerate(tagged):
+                with self.block(f"{'elif' if index else 'if'} tag{level} == {tag}:"):
+                    self.field(field, f"o{level}.{field.name}", level)
+            # A value that is longer than it says would let each of many tags read the rest of the frame.
+            self.emit(f"if at > end{level}: raise ValueError('tag %d is longer than its size' % tag{level})")
+            self.emit(f"at = end{level}")

@@ -1,0 +1,157 @@
+"""Encoders made from schemas: `encode(o, out)` appends parts to a list.
+
+Record batches are appended as they are, so that they are passed on without a copy.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from penstock.wire.schema import Buffer, Field
+from penstock.wire.source import FIXED, SourceWriter
+from penstock.wire.varint import UVARINT, uvarint
+
+Encoder = Callable[[Any, list[Buffer]], None]
+
+
+def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
+    writer = _EncoderWriter(version, flexible, _scope())
+    with writer.block("def encode(o0, out):"):
+        writer.emit("add = out.append")
+        writer.struct(cls, 0)
+    made: Encoder = writer.compile("encode", f"encode {cls.__name__}")
+    return made
+
+
+def _make_tag_encoder(tag: int, field: Field, version: int) -> Callable[[Any], bytes]:
+    """A function that gives a tagged field whole: its tag, its size and its value."""
+    writer = _EncoderWriter(version, flexible=True, scope=_scope())
+    with writer.block("def encode(o0, out):"):
+        writer.emit("add = out.append")
+        writer.field(field, "o0", 0)
+    encode: Encoder = writer.compile("encode", f"encode {field.name}")
+
+    def encode_tag(value: Any) -> bytes:
+        parts: list[Buffer] = []
+        encode(value, parts)
+        body = b"".join(parts)
+        return uvarint(tag) + uvarint(len(body)) + body
+
+    return encode_tag
+
+
+def _scope() -> dict[str, Any]:
+    return {"uvarint": uvarint, "UVARINT": UVARINT, "pack": struct.pack}
+
+
+class _EncoderWriter(SourceWriter):
+    def flush(self) -> None:
+        if self.run:
+            self.emit(f"add({self.packed(self.run)})")
+            self.run = []
+
+    def packed(self, run: list[tuple[str, str]]) -> str:
+        """A run as one expression."""
+        if run == [("B", "0")]:
+            return "b'\\0'"
+        pack = struct.Struct(">" + "".join(code for code, _ in run)).pack
+        return f"{self.name_for(pack, 'S')}({', '.join(value for _, value in run)})"
+
+    def struct(self, cls: type, level: int) -> None:
+        """Write the instance in `o<level>`. The level keeps the variables of nested structs apart."""
+        for field in self.plain_fields(cls):
+            self.field(field, f"o{level}.{field.name}", level)
+        if self.flexible:
+            self.tags(self.tagged_fields(cls), f"o{level}")
+        self.flush()
+
+    def field(self, field: Field, source: str, level: int) -> None:
+        if field.is_array:
+            self.array(field, source, level)
+        elif field.kind in FIXED:
+            self.run.append((FIXED[field.kind], source))
+        elif field.struct is not None:
+            self.nested(field, field.struct, source, level)
+        elif field.kind == "string":
+            self.value(field, source, "v", empty="''", encode=".encode()")
+            # Strings are short: joined to their length they make one part instead of two.
+            self.length("h", " + v")
+        else:
+            self.value(field, source, "v", empty="b''")
+            self.length("i")
+            self.emit("add(v)")
+
+    def value(self, field: Field, source: str, name: str, empty: str, encode: str = "") -> None:
+        """Leave the value in `name` and its length in `n`, as the length is written."""
+        size, null = (f"len({name}) + 1", 0) if self.flexible else (f"len({name})", -1)
+        if field.may_be_null(self.version):
+            self.emit(f"{name} = {source}")
+            self.emit(f"if {name} is None: {name} = {'b' * bool(encode)}{empty}; n = {null}")
+            self.emit(f"else: {name} = {name}{encode}; n = {size}" if encode else f"else: n = {size}")
+        else:
+            # A null in a version that cannot say null becomes the empty value.
+            chosen = f"({source} or {empty})" if field.ever_null else source
+            self.emit(f"{name} = {chosen}{encode}")
+            self.emit(f"n = {size}")
+
+    def length(self, code: str, and_then: str = "") -> None:
+        """Write the pending run and the length in `n`, as one part, with `and_then` joined to it."""
+        run, self.run = self.run, []
+        if not self.flexible:
+            self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")
+        elif not run:
+            self.emit(f"add((UVARINT[n] if n < 128 else uvarint(n)){and_then})")
+        else:
+            short = self.packed([*run, ("B", "n")])
+            self.emit(f"if n < 128: add({short}{and_then})")
+            self.emit(f"else: add({self.packed(run)} + uvarint(n){and_then})")
+
+    def nested(self, field: Field, cls: type, source: str, level: int) -> None:
+        self.flush()
+        self.emit(f"o{level + 1} = {source}")
+        if not field.may_be_null(self.version):
+            self.struct(cls, level + 1)
+            return
+        # A struct that may be null follows a byte that says so (KIP-893).
+        self.emit(f"if o{level + 1} is None: add(b'\\xff')")
+        with self.block("else:"):
+            self.emit("add(b'\\x01')")
+            self.struct(cls, level + 1)
+
+    def array(self, field: Field, source: str, level: int) -> None:
+        self.value(field, source, "items", empty="()")
+        self.length("i")
+        if field.kind == "uuid":
+            self.emit("add(pack('16s' * len(items), *items))")
+        elif field.kind in FIXED:
+            self.emit(f"add(pack('>%d{FIXED[field.kind]}' % len(items), *items))")
+        elif field.struct is not None:
+            with self.block(f"for o{level + 1} in items:"):
+                self.struct(field.struct, level + 1)
+        else:
+            with self.block("for item in items:"):
+                self.field(field.element(), "item", level)
+
+    def tags(self, tagged: list[tuple[int, Field]], owner: str) -> None:
+        """Tagged fields that have their default are left out; the rest are written in order of tag."""
+        if not tagged:
+            self.run.append(("B", "0"))
+            return
+        run, self.run = self.run, []
+        tests = {tag: self.is_default(field, f"{owner}.{field.name}") for tag, field in tagged}
+        self.emit(f"if {' and '.join(tests.values())}: add({self.packed([*run, ('B', '0')])})")
+        with self.block("else:"):
+            self.run = run
+            self.flush()
+            self.emit("found = []")
+            for tag, field in tagged:
+                encoder = self.name_for(_make_tag_encoder(tag, field, self.version), "T")
+                self.emit(f"if not ({tests[tag]}): found.append({encoder}({owner}.{field.name}))")
+            self.emit("add(uvarint(len(found)) + b''.join(found))")
+
+    def is_default(self, field: Field, source: str) -> str:
+        if field.initial is None:
+            return f"{source} is None"
+        if not field.is_array:
+            return f"{source} == {self.name_for(field.initial, 'D')}"
+        return f"{source} is not None and not {source}" if field.ever_null else f"not {source}"

@@ -1,0 +1,37 @@
+"""Kafka API 33, AlterConfigs."""
+
+from penstock.wire.keys import ApiKey
+from penstock.wire.schema import Array, Bool, Int8, Int16, Int32, String, request, response, struct
+
+
+@struct
+class AlterableConfig:
+    name: String
+    value: String | None
+
+
+@struct
+class AlterConfigsResource:
+    resource_type: Int8
+    resource_name: String
+    configs: Array[AlterableConfig]
+
+
+@request(ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
+class AlterConfigsRequest:
+    resources: Array[AlterConfigsResource]
+    validate_only: Bool
+
+
+@struct
+class AlterConfigsResourceResponse:
+    error_code: Int16
+    error_message: String | None
+    resource_type: Int8
+    resource_name: String
+
+
+@response(ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
+class AlterConfigsResponse:
+    throttle_time_ms: Int32
+    responses: Array[AlterConfigsResourceResponse]

@@ -1,0 +1,264 @@
+"""Schemas as data: a Kafka message is a class whose annotations say how it travels.
+
+    @request(ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
+    class DeleteRecordsRequest:
+        topics: Array[DeleteRecordsTopic]
+        timeout_ms: Int32
+
+A field stands in all versions unless `field(versions=...)` says otherwise. The codec for a version is made
+from the class the first time that version is met (see codec.py). Instances are values: nobody assigns to
+their fields (the type checker holds that, so that making one stays cheap at run time).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from inspect import get_annotations
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, dataclass_transform, get_args, get_origin
+
+from penstock.wire.keys import ApiKey
+
+Buffer = bytes | bytearray | memoryview
+
+Bool = Annotated[bool, "bool"]
+Int8 = Annotated[int, "int8"]
+Int16 = Annotated[int, "int16"]
+UInt16 = Annotated[int, "uint16"]
+Int32 = Annotated[int, "int32"]
+UInt32 = Annotated[int, "uint32"]
+Int64 = Annotated[int, "int64"]
+Float64 = Annotated[float, "float64"]
+String = Annotated[str, "string"]
+Bytes = Annotated[bytes, "bytes"]
+Uuid = Annotated[bytes, "uuid"]
+"""Sixteen raw bytes: a dictionary finds them faster than it finds a uuid.UUID."""
+Records = Annotated[Buffer, "records"]
+"""Record batches, never copied: a decoded message points into the frame that it came in."""
+Array = Sequence
+
+NIL_UUID: Final = bytes(16)
+_NEVER: Final = (1, 0)
+_ALWAYS: Final = (0, 32767)
+_ZEROES: Final[dict[str, Any]] = {
+    "bool": False,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "uuid": NIL_UUID,
+    "records": None,
+}
+_REQUIRED: Final[Any] = object()
+
+
+def version_range(text: str) -> tuple[int, int]:
+    """`"3-5"`, `"3+"`, `"3"` or `"none"` as (first, last).
+
+    >>> version_range("3-5")
+    (3, 5)
+    """
+    if text == "none":
+        return _NEVER
+    if text.endswith("+"):
+        return int(text[:-1]), _ALWAYS[1]
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSpec:
+    """What `field(...)` says and an annotation cannot."""
+
+    versions: tuple[int, int] = _ALWAYS
+    nullable: tuple[int, int] | None = None
+    tag: int | None = None
+    default: Any = _REQUIRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a schema, ready for the codec."""
+
+    name: str
+    kind: str  # a primitive's name, or "struct"
+    struct: type | None  # the class, where kind is "struct"
+    is_array: bool
+    versions: tuple[int, int]
+    nullable: tuple[int, int]
+    tag: int | None
+    default: Any
+    required: bool
+
+    def stands_in(self, version: int) -> bool:
+        return self.versions[0] <= version <= self.versions[1]
+
+    def may_be_null(self, version: int) -> bool:
+        return self.nullable[0] <= version <= self.nullable[1]
+
+    @property
+    def ever_null(self) -> bool:
+        return self.nullable != _NEVER
+
+    def element(self) -> "Field":
+        """An array's element, as a field of its own. Elements are never null and never tagged."""
+        return replace(self, is_array=False, nullable=_NEVER, tag=None, default=_REQUIRED)
+
+    @property
+    def initial(self) -> Any:
+        """The default, or the zero of the field's kind."""
+        if self.default is not _REQUIRED:
+            return self.default
+        if self.is_array:
+            return ()
+        return _ZEROES.get(self.kind, 0) if self.struct is None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A request or response: a struct that has a key and versions of its own."""
+
+    key: ApiKey
+    is_request: bool
+    versions: range
+    flexible_from: int
+
+
+_SCHEMAS: Final[dict[type, tuple[Field, ...]]] = {}
+_MESSAGES: Final[dict[type, Message]] = {}
+REQUESTS: Final[dict[ApiKey, type]] = {}
+RESPONSES: Final[dict[ApiKey, type]] = {}
+
+T = TypeVar("T")
+
+
+def field(
+    versions: str = "0+", *, nullable: str | None = None, tag: int | None = None, default: Any = _REQUIRED
+) -> Any:
+    """A field that does not stand in every version, may be null in some, is tagged, or has a default."""
+    return FieldSpec(
+        versions=version_range(versions),
+        nullable=version_range(nullable) if nullable else None,
+        tag=tag,
+        default=default,
+    )
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    return _SCHEMAS[cls]
+
+
+def carries_records(cls: type) -> bool:
+    """Whether record batches stand anywhere in the message."""
+    return any(
+        entry.kind == "records" or (entry.struct is not None and carries_records(entry.struct))
+        for entry in fields_of(cls)
+    )
+
+
+def message_of(cls: type) -> Message:
+    return _MESSAGES[cls]
+
+
+def _read_field(owner: type, name: str, annotation: Any, spec: FieldSpec) -> Field:
+    optional = False
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [part for part in get_args(annotation) if part is not NoneType]
+        # Records and Bytes are unions or aliases inside Annotated, so one part is left here.
+        (annotation,), optional = inner, True
+    is_array = get_origin(annotation) is Sequence
+    if is_array:
+        (annotation,) = get_args(annotation)
+    if annotation in _SCHEMAS:
+        kind, struct_class = "struct", annotation
+    elif get_origin(annotation) is Annotated:
+        kind, struct_class = annotation.__metadata__[0], None
+    else:
+        raise TypeError(f"{owner.__name__}.{name}: {annotation!r} is not a wire type")
+    nullable = spec.nullable or (_ALWAYS if optional else _NEVER)
+    return Field(
+        name=name,
+        kind=kind,
+        struct=struct_class,
+        is_array=is_array,
+        versions=spec.versions,
+        nullable=nullable,
+        tag=spec.tag,
+        default=spec.default,
+        required=spec.default is _REQUIRED,
+    )
+
+
+def _make_struct(cls: type[T]) -> type[T]:
+    """Rebuild `cls` with slots and a keyword-only constructor made from its fields."""
+    namespace = dict(cls.__dict__)
+    schema = []
+    for name, annotation in get_annotations(cls).items():
+        spec = namespace.pop(name, FieldSpec())
+        if not isinstance(spec, FieldSpec):
+            raise TypeError(f"{cls.__name__}.{name}: say field(default={spec!r}), not {spec!r}")
+        schema.append(_read_field(cls, name, annotation, spec))
+    names = tuple(entry.name for entry in schema)
+    parameters = [
+        entry.name if entry.required else f"{entry.name}=_initial_{entry.name}"
+        for entry in sorted(schema, key=lambda entry: not entry.required)
+    ]
+    scope: dict[str, Any] = {f"_initial_{entry.name}": entry.initial for entry in schema}
+    body = "".join(f"\n  self.{name} = {name}" for name in names) or "\n  pass"
+    star = ", *, " if parameters else ""
+    exec(f"def __init__(self{star}{', '.join(parameters)}):{body}", scope)
+    for unwanted in ("__dict__", "__weakref__"):
+        namespace.pop(unwanted, None)
+    namespace |= {"__slots__": names, "__init__": scope["__init__"]}
+    namespace |= {"__eq__": _equal, "__repr__": _show, "__hash__": None}
+    made: type[T] = type(cls.__name__, (), namespace)
+    _SCHEMAS[made] = tuple(schema)
+    return made
+
+
+def _equal(self: Any, other: Any) -> bool:
+    if type(self) is not type(other):
+        return False
+    return all(_comparable(getattr(self, name)) == _comparable(getattr(other, name)) for name in self.__slots__)
+
+
+def _comparable(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple) else value
+
+
+def _show(self: Any) -> str:
+    inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    return f"{type(self).__name__}({inside})"
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def struct(cls: type[T]) -> type[T]:
+    """A part of a message: it stands in the versions in which the message has it."""
+    return _make_struct(cls)
+
+
+def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Callable[[type[T]], type[T]]:
+    first, last = version_range(versions)
+
+    def make(cls: type[T]) -> type[T]:
+        made = _make_struct(cls)
+        _MESSAGES[made] = Message(
+            key=key,
+            is_request=is_request,
+            versions=range(first, last + 1),
+            flexible_from=32767 if flexible == "none" else version_range(flexible)[0],
+        )
+        (REQUESTS if is_request else RESPONSES)[key] = made
+        return made
+
+    return make
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def request(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
+    """A whole request of one API."""
+    return _message(key, versions, flexible, is_request=True)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def response(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
+    """A whole response of one API."""
+    return _message(key, versions, flexible, is_request=False)

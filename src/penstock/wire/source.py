@@ -1,0 +1,72 @@
+"""What the writers of decoders and encoders share: lines of Python source, and the pending run of fields.
+
+Both walk a schema and write one function for a whole message, with its nested structs inlined. Neighbouring
+fields of fixed size collect in a *run* that becomes one `struct` call; the length of a string or array joins the
+run before it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from penstock.wire.schema import Field, fields_of
+
+FIXED: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+
+
+class SourceWriter:
+    def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.scope = scope
+        self.lines: list[str] = []
+        self.depth = 0
+        self.run: list[tuple[str, str]] = []
+        """Pending fields of fixed size: the struct code, and the expression that is read into or written."""
+
+    def emit(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def flush(self) -> None:
+        """Write the pending run."""
+        raise NotImplementedError
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.emit(head)
+        self.depth += 1
+        start = len(self.lines)
+        yield
+        self.flush()
+        if len(self.lines) == start:
+            self.emit("pass")
+        self.depth -= 1
+
+    def name_for(self, value: Any, stem: str) -> str:
+        """A name in the function's scope for a value that cannot be spelled in source."""
+        name = f"{stem}{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def plain_fields(self, cls: type) -> list[Field]:
+        return [field for field in fields_of(cls) if field.stands_in(self.version) and field.tag is None]
+
+    def tagged_fields(self, cls: type) -> list[tuple[int, Field]]:
+        found = [
+            (field.tag, field) for field in fields_of(cls) if field.stands_in(self.version) and field.tag is not None
+        ]
+        return sorted(found, key=lambda entry: entry[0])
+
+    def compile(self, function: str, title: str) -> Any:
+        exec(compile("\n".join(self.lines), f"<{title} v{self.version}>", "exec"), self.scope)
+        return self.scope[function]

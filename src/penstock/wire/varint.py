@@ -1,0 +1,52 @@
+"""Kafka's unsigned variable-length integers: seven bits a byte, lowest first, at most 32 bits."""
+
+from typing import Final
+
+from penstock.wire.schema import Buffer
+
+
+def uvarint(value: int) -> bytes:
+    """
+    >>> uvarint(300)
+    b'\\xac\\x02'
+    """
+    out = bytearray()
+    while value > 127:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+TAGS_MAX: Final = 1024
+"""More tagged fields than this in one struct is not a newer peer but a hostile one."""
+UVARINT: Final = tuple(uvarint(value) for value in range(128))
+
+
+def read_uvarint(buf: Buffer, at: int) -> tuple[int, int]:
+    """The value at `at` and the position after it."""
+    first = buf[at]
+    return (first, at + 1) if first < 128 else read_uvarint_tail(buf, at + 1, first)
+
+
+def read_uvarint_tail(buf: Buffer, at: int, first: int) -> tuple[int, int]:
+    """The rest of a value whose first byte was read and had its high bit set."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buf[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value & 0xFFFFFFFF, at
+    raise ValueError("a variable-length integer has more than five bytes")
+
+
+def skip_tagged_fields(buf: Buffer, at: int, count: int) -> int:
+    """The position after `count` tagged fields, none of which we know."""
+    if count > TAGS_MAX:
+        raise ValueError(f"{count} tagged fields, at most {TAGS_MAX} are read")
+    for _ in range(count):
+        _, at = read_uvarint(buf, at)
+        size, at = read_uvarint(buf, at)
+        at += size
+    return at

@@ -1,0 +1,85 @@
+"""Fuzzing of everything that reads bytes from a stranger: request headers, request and response decoders.
+
+Not a part of `make test`. atheris is not in the dev extra, because it has wheels for some Pythons only:
+
+    pip install atheris
+    python tests/fuzz/fuzz_wire.py -max_total_time=600
+
+Anything but an answer or MalformedRequest is a crash; so is an answer that we cannot write and read back.
+libFuzzer leaves the input of a crash in the file that it names; give that file as the argument to run it again.
+"""
+
+import pkgutil
+import sys
+from importlib import import_module
+
+import atheris
+
+with atheris.instrument_imports(include=["penstock"]):
+    import penstock.wire.messages
+    from penstock.foundation.errors import MalformedRequest
+    from penstock.wire.codec import codec_of, decode, encode_bytes
+    from penstock.wire.frames import read_request_header, read_response, skip_tags
+    from penstock.wire.schema import REQUESTS, RESPONSES, message_of
+
+    for _module in pkgutil.iter_modules(penstock.wire.messages.__path__):
+        import_module(f"penstock.wire.messages.{_module.name}")
+
+MESSAGES = [
+    (cls, version)
+    for registry in (REQUESTS, RESPONSES)
+    for _, cls in sorted(registry.items())
+    for version in message_of(cls).versions
+]
+
+for _cls, _version in MESSAGES:
+    # The generated functions do not pass through the import hook, so that they are instrumented one by one.
+    decoder, _ = codec_of(_cls, _version)
+    atheris.instrument_func(decoder)
+
+
+def fuzz(data: bytes) -> None:
+    """The first two bytes choose the message (or the frame as a whole), the rest is what came in."""
+    choice = int.from_bytes(data[:2], "big") % (len(MESSAGES) + 2)
+    rest = data[2:]
+    try:
+        if choice == len(MESSAGES):
+            fuzz_request(rest)
+        elif choice == len(MESSAGES) + 1:
+            fuzz_response(rest)
+        else:
+            fuzz_message(*MESSAGES[choice], rest)
+    except MalformedRequest:
+        return
+
+
+def fuzz_message(cls: type, version: int, data: bytes) -> None:
+    found = decode(cls, version, data)
+    written = encode_bytes(found, version)
+    assert decode(cls, version, written) == found
+    assert encode_bytes(decode(cls, version, memoryview(data)), version) == written
+
+
+def fuzz_request(frame: bytes) -> None:
+    header = read_request_header(frame)
+    assert header.body_at <= len(frame)
+    cls = REQUESTS.get(header.api_key)  # type: ignore[call-overload]
+    if cls is None or header.version not in message_of(cls).versions:
+        return
+    at = header.body_at
+    if header.version >= message_of(cls).flexible_from:
+        at = skip_tags(frame, at)
+        assert at <= len(frame)
+    fuzz_message(cls, header.version, frame[at:])
+
+
+def fuzz_response(data: bytes) -> None:
+    key = sorted(RESPONSES)[data[0] % len(RESPONSES)] if data else min(RESPONSES)
+    versions = message_of(RESPONSES[key]).versions
+    version = versions[data[1] % len(versions)] if len(data) > 1 else versions[-1]
+    read_response(key, version, data[2:])
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, fuzz)
+    atheris.Fuzz()

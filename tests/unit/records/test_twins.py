@@ -1,0 +1,150 @@
+"""Compiled and pure must agree on everything, above all on damaged bytes."""
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.foundation.errors import PenstockError
+from penstock.records import kernel
+from penstock.records.batch import HEADER_BYTES
+from penstock.records.build import Record, build_batch
+from penstock.records.layout import BinaryColumn, HeadersColumn
+
+pytestmark = pytest.mark.skipif(
+    kernel.COMPILED is None, reason="the extension is not built, so there is nothing to compare"
+)
+
+NULLABLE = st.none() | st.binary(max_size=140)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=NULLABLE,
+        value=NULLABLE,
+        headers=st.lists(st.tuples(st.text("tag", max_size=3), NULLABLE), max_size=3).map(tuple),
+        timestamp_ms=st.integers(0, 2**50),
+    ),
+    min_size=1,
+    max_size=8,
+)
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 40)
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 40)
+VARINT_EDGES = st.sampled_from([0x00, 0x01, 0x02, 0x03, 0x0F, 0x10, 0x7F, 0x80, 0x81, 0xFE, 0xFF])
+
+
+@st.composite
+def damaged_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
+    """A good body with some bytes changed, inserted or gone, and the count it had."""
+    records = draw(RECORDS)
+    body = build_batch(records)[HEADER_BYTES:]
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(body)))
+        body[at : at + draw(st.integers(0, 2))] = bytes(draw(st.lists(VARINT_EDGES, max_size=10)))
+    return bytes(body), len(records)
+
+
+def outcome(work: Callable[[kernel.Kernel], object], twin: kernel.Kernel) -> object:
+    """What the twin gave or, by kind, what it refused."""
+    try:
+        return plain(work(twin))
+    except (PenstockError, ValueError) as error:
+        return type(error)
+
+
+def plain(result: object) -> object:
+    if isinstance(result, tuple):
+        return tuple(plain(item) for item in result)
+    return (result.format, result.tolist()) if isinstance(result, memoryview) else result
+
+
+def agree(work: Callable[[kernel.Kernel], object]) -> object:
+    twins = [twin for twin in (kernel.COMPILED, kernel.PURE) if twin is not None]
+    compiled, pure = (outcome(work, twin) for twin in twins)
+    assert compiled == pure
+    return pure
+
+
+@settings(max_examples=500, deadline=None)
+@given(damaged_bodies(), st.integers(-1, 1), st.integers(-1, 10), INT64, INT64, st.booleans())
+def test_twins_decode_or_refuse_the_same(
+    damaged: tuple[bytes, int], more: int, last_offset_delta: int, offset: int, timestamp: int, same: bool
+) -> None:
+    body, count = damaged
+    agree(lambda twin: twin.count_records(body, 0, len(body)))
+    result = agree(lambda twin: twin.decode(body, count + more, last_offset_delta, offset, timestamp, same))
+    if isinstance(result, type):
+        return
+    *_, headers_at, headers_count, _, _ = kernel.PURE.decode(
+        body, count + more, last_offset_delta, offset, timestamp, same
+    )
+    agree(lambda twin: twin.list_headers(body, headers_at, headers_count))
+    agree(lambda twin: twin.find_header(body, headers_at, headers_count, b"tag"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60), st.integers(-1, 70), st.integers(-1, 70))
+def test_twins_count_noise_the_same(noise: bytes, start: int, end: int) -> None:
+    agree(lambda twin: twin.count_records(noise, start, end))
+    agree(lambda twin: twin.count_records(noise, 0, len(noise)))
+    for count in range(4):
+        agree(partial(decode_noise, noise, count))
+
+
+def decode_noise(noise: bytes, count: int, twin: kernel.Kernel) -> object:
+    return twin.decode(noise, count, 5, 0, 0, False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=30), st.lists(st.tuples(INT32, INT32), max_size=10), st.data())
+def test_twins_follow_or_refuse_the_same_positions(
+    body: bytes, spans: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    at = memoryview(array("i", [span[0] for span in spans]))
+    length = memoryview(array("i", [span[1] for span in spans]))
+    times = memoryview(array("q", data.draw(st.lists(INT64, min_size=len(spans), max_size=len(spans)))))
+    mask = data.draw(st.binary(max_size=1) | st.binary(min_size=len(spans), max_size=len(spans)))
+    agree(lambda twin: twin.gather([(body, at, length)]))
+    agree(lambda twin: twin.gather([(body, at[:3], length[:3]), (body[1:], at[3:], length[3:])]))
+    agree(lambda twin: twin.select(body, at, length, times, mask))
+    agree(lambda twin: twin.find_header(body, at, length, body[1:2]))
+    agree(lambda twin: twin.list_headers(body, at, length))
+
+
+@st.composite
+def binary_columns(draw: st.DrawFn, rows: int) -> BinaryColumn:
+    """Mostly good: now and then shorter than the rows, or with offsets that go astray."""
+    lengths = draw(st.lists(st.integers(0, 80), min_size=rows, max_size=rows))
+    offsets = array("i", [sum(lengths[:row]) for row in range(rows + 1)])
+    if draw(st.integers(0, 9)) == 0:
+        offsets[draw(st.integers(0, rows))] = draw(INT32)
+    size = max(offsets[-1], 0) if offsets[-1] < 10_000 else 10
+    return BinaryColumn(
+        offsets=memoryview(offsets),
+        data=draw(st.binary(min_size=size, max_size=size)),
+        validity=draw(st.none() | st.binary(min_size=rows // 8 + 1, max_size=rows // 8 + 1)),
+        offset=draw(st.sampled_from([0, 0, 0, 1, -1])),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_twins_encode_or_refuse_the_same(data: st.DataObject) -> None:
+    rows = data.draw(st.integers(0, 12))
+    start, end = data.draw(st.integers(0, 3)), data.draw(st.integers(0, rows))
+    key, value = (data.draw(st.none() | binary_columns(rows)) for _ in range(2))
+    times = data.draw(st.none() | st.lists(INT64, min_size=rows, max_size=rows))
+    ends = data.draw(st.lists(st.integers(0, 6), min_size=rows + 1, max_size=rows + 1))
+    headers = HeadersColumn(
+        offsets=memoryview(array("i", sorted(ends))),
+        names=data.draw(binary_columns(6)),
+        values=data.draw(binary_columns(6)),
+        validity=data.draw(st.none() | st.binary(min_size=2, max_size=2)),
+        offset=data.draw(st.sampled_from([0, 0, 1])),
+    )
+    stamps = None if times is None else memoryview(array("q", times))
+    base = data.draw(INT64)
+    agree(lambda twin: twin.encode(start, end, key, value, stamps, base, headers))
+    agree(lambda twin: twin.encode(start, end, key, value, stamps, base, None))

@@ -1,0 +1,49 @@
+"""Random messages, both ways, between our codec and two that others wrote."""
+
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from penstock.wire.codec import decode, encode_bytes
+from penstock.wire.schema import message_of
+
+from .catalogue import MESSAGES, VERSIONED, label
+from .oracles import ORACLES, Oracle
+from .values import random_instance
+
+SEED: Final = 20_260_115
+"""Any will do; a failure prints it with the version and the number of the example."""
+EXAMPLES: Final = 6
+KNOWN_GAPS: Final[list[str]] = []
+"""Versions that one of them does not know; the other, and the golden files, must do there."""
+
+
+def examples(cls: type, version: int) -> list[tuple[str, Any]]:
+    seeds = [f"{SEED} {cls.__name__} {version} {number}" for number in range(EXAMPLES)]
+    return [(seed, random_instance(cls, version, Random(seed))) for seed in seeds]
+
+
+@pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
+@pytest.mark.parametrize("cls", MESSAGES, ids=label)
+def test_what_an_oracle_writes_we_read_and_what_we_write_it_reads(cls: type, oracle: Oracle) -> None:
+    known = [version for version in message_of(cls).versions if oracle.has(cls, version)]
+    if not known:
+        pytest.skip(f"{oracle.name} does not know {cls.__name__}")
+    for version in known:
+        for seed, message in examples(cls, version):
+            theirs = oracle.encode(message, version)
+            ours = encode_bytes(message, version)
+            assert decode(cls, version, theirs) == message, f"seed={seed!r}"
+            assert oracle.decode(cls, version, ours) == message, f"seed={seed!r}"
+            assert ours == theirs, f"seed={seed!r}"
+
+
+def test_the_oracles_know_every_message_of_kafka_in_every_version() -> None:
+    unknown = [
+        f"{oracle.name}: {cls.__name__} v{version}"
+        for oracle in ORACLES
+        for cls, version in VERSIONED
+        if not oracle.has(cls, version)
+    ]
+    assert unknown == KNOWN_GAPS
