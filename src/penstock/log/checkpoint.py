@@ -1,17 +1,25 @@
-"""What a log may trust after a restart: a small file, replaced whole, with a checksum.
+"""What a log may trust after a restart: a small file that is written over, never replaced, so that a full disk
+cannot keep it from being written.
 
 Two marks, because two things can go wrong. A killed process loses nothing that was written, since the page cache
 is the kernel's: after it, everything up to `written_to` is as it was. A machine that stopped may have lost
 whatever was not synced: after it, only `synced_to` holds. The kernel's boot id tells the two apart.
+
+Each kind of mark has two slots of one sector, written in turn: a torn write leaves the one before.
 """
 
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from penstock.log.disk import Disk
 
-FILE_NAME = "checkpoint"
+FILE_NAME: Final = "checkpoint"
+SLOT_BYTES: Final = 512
+_OFTEN: Final = (0, 1)
+_SYNCED: Final = (2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +37,49 @@ class Checkpoint:
     def trusted_to(self, boot_id: str) -> int:
         return self.written_to if self.boot_id == boot_id else self.synced_to
 
-    def save(self, disk: Disk, folder: str, durable: bool = False) -> None:
-        body = json.dumps(asdict(self)).encode()
-        disk.store(f"{folder}/{FILE_NAME}", b"%08x %s\n" % (zlib.crc32(body), body), durable)
 
-    @classmethod
-    def load(cls, disk: Disk, folder: str) -> "Checkpoint | None":
-        """None if there is none, or it is damaged: then the log is read from its start."""
-        data = disk.load(f"{folder}/{FILE_NAME}")
-        if data is None:
-            return None
-        crc, _, body = data.rstrip(b"\n").partition(b" ")
-        if crc != b"%08x" % zlib.crc32(body):
-            return None
-        return cls(**json.loads(body))
+class CheckpointFile:
+    """The marks of one log."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._path = f"{folder}/{FILE_NAME}"
+        self._turns = {_OFTEN: 0, _SYNCED: 0}
+
+    def load(self, boot_id: str) -> Checkpoint | None:
+        """The mark to go by; None if there is none that is whole: then the log is read from its start."""
+        found: dict[tuple[int, int], Checkpoint] = {}
+        for kind in (_OFTEN, _SYNCED):
+            for turn, mark in self._whole(kind):
+                if turn >= self._turns[kind]:
+                    self._turns[kind], found[kind] = turn, mark
+        often = found.get(_OFTEN)
+        return often if often is not None and often.boot_id == boot_id else found.get(_SYNCED)
+
+    def _whole(self, kind: tuple[int, int]) -> Iterator[tuple[int, Checkpoint]]:
+        data = self._disk.load(self._path) or b""
+        for slot in kind:
+            crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
+            if body and crc == b"%08x" % zlib.crc32(body):
+                turn, values = json.loads(body)
+                yield turn, Checkpoint(**values)
+
+    def save(self, mark: Checkpoint) -> None:
+        """Survives the process."""
+        self._write(_OFTEN, mark, sync=False)
+
+    def save_synced(self, mark: Checkpoint) -> None:
+        """Survives power loss. May be called from another thread."""
+        self._write(_SYNCED, mark, sync=True)
+
+    def _write(self, kind: tuple[int, int], mark: Checkpoint, sync: bool) -> None:
+        self._turns[kind] += 1
+        body = json.dumps([self._turns[kind], asdict(mark)]).encode()
+        text = b"%08x %s" % (zlib.crc32(body), body)
+        file = self._disk.open(self._path)
+        if file.size == 0:
+            file.append(bytes(4 * SLOT_BYTES))
+        file.write_at(kind[self._turns[kind] % 2] * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
+        if sync:
+            file.sync()
+        file.close()

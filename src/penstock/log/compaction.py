@@ -7,6 +7,7 @@ are all synced, says which replaces which: from then on the change is finished, 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from penstock.foundation.settings import INT_MAX
@@ -32,7 +33,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int) -> "Job | None":
         return None
     limit = min(limit, log.checkpoint.synced_to)
     chosen = []
-    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+    for segment, following in pairwise(log.segments):
         if following.base_offset > limit or segment.latest_ms > now_ms - settings.min_compaction_lag_ms:
             break
         chosen.append(segment)
@@ -248,4 +249,5 @@ def finish_swap(disk: Disk, folder: str) -> None:
             name = f"{base:020d}.{kind}"
             if name + CLEANED in names:
                 disk.rename(f"{folder}/{name}{CLEANED}", f"{folder}/{name}")
+    disk.sync_folder(folder)  # the renames must not come undone once the manifest is gone
     disk.remove(f"{folder}/{MANIFEST}")

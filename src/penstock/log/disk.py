@@ -34,6 +34,9 @@ class File(Protocol):
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
         """Up to `count` bytes from `at`, fewer at the end. Large reads may alias the file."""
 
+    def write_at(self, at: int, data: bytes) -> None:
+        """Write over bytes that are there already: this needs no space."""
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
@@ -132,6 +135,12 @@ class OsFile:
         if self._map is None or len(self._map) < end:
             self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
         return memoryview(self._map)
+
+    def write_at(self, at: int, data: bytes) -> None:
+        try:
+            os.pwrite(self._fd, data, at)
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def truncate(self, size: int) -> None:
         """Shrink. Slices of the old bytes may be on their way to a socket, and a page that is cut off under a

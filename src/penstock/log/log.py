@@ -4,6 +4,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import (
@@ -15,7 +16,7 @@ from penstock.foundation.errors import (
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.checkpoint import Checkpoint
+from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.disk import Disk, File
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
@@ -48,17 +49,23 @@ class Appended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTicket:
-    """Files to sync on a thread, and what will then be safe."""
+    """Files to sync on a thread, and the checkpoint that is true when that is done."""
 
     disk: Disk
     folder: str
     files: tuple[File, ...]
-    end_offset: int
+    marks: CheckpointFile
+    checkpoint: Checkpoint
+
+    @property
+    def end_offset(self) -> int:
+        return self.checkpoint.synced_to
 
     def run(self) -> None:
         for file in self.files:
             file.sync()
         self.disk.sync_folder(self.folder)
+        self.marks.save_synced(self.checkpoint)
 
 
 class Log:
@@ -73,6 +80,7 @@ class Log:
         segments: list[Segment],
         producers: Producers,
         epochs: Epochs,
+        marks: CheckpointFile,
         checkpoint: Checkpoint,
         end_offset: int,
     ) -> None:
@@ -87,8 +95,12 @@ class Log:
         self.end_offset = end_offset
         self.offset_limit = LONG_MAX
         """Offsets from here on may not be given out yet (memory logs reserve theirs)."""
+        self.marks = marks
         self.checkpoint = checkpoint
-        self._unsynced: set[Segment] = set()
+        # An earlier process may have closed segments that nobody has synced yet.
+        self._unsynced = [
+            segment for segment, following in pairwise(segments) if following.base_offset > checkpoint.synced_to
+        ]
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
         self._snapshot_changes = producers.changes
         self._snapshot_at_bytes = self.size_bytes
@@ -169,13 +181,13 @@ class Log:
         old = self.segments[-1]
         fresh = Segment(self.disk, self.folder, self.end_offset)
         fresh.created_ms = now_ms
-        self._unsynced.add(old)
+        self._unsynced.append(old)
         self._closed_bytes += old.size
         self.segments.append(fresh)
         self._bases.append(fresh.base_offset)
         seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
         self._jitter_ms = seed % (self.settings.segment_jitter_ms + 1)
-        self._snapshot_producers()
+        self.snapshot_producers()
         if self.settings.storage is Storage.MEMORY:
             self._shed()
         return fresh
@@ -278,9 +290,9 @@ class Log:
         self._bases = self._bases[count:]
         for segment in gone:
             self._closed_bytes -= segment.size
-            self._unsynced.discard(segment)
             segment.remove()
         if gone:
+            self._forget_unsynced()
             self._snapshots.prune(self._bases)
 
     def truncate(self, offset: int, now_ms: int) -> None:
@@ -293,8 +305,8 @@ class Log:
             gone = self.segments.pop()
             self._bases.pop()
             self._closed_bytes -= self.segments[-1].size
-            self._unsynced.discard(gone)
             gone.remove()
+        self._forget_unsynced()
         last = self.segments[-1]
         place = last.locate(offset)
         if place is not None:
@@ -304,6 +316,7 @@ class Log:
         if self.epochs.cut_end(offset):
             self._save_epochs()
         self.checkpoint = replace(self.checkpoint, synced_to=min(self.checkpoint.synced_to, offset))
+        self.marks.save_synced(self.checkpoint)
         self.save_checkpoint()
         self.producers = self._snapshots.restore(self.segments, offset, now_ms)
         self._snapshot_changes = self.producers.changes
@@ -314,24 +327,26 @@ class Log:
         self.segments[first : first + count] = fresh
         self._bases = [segment.base_offset for segment in self.segments]
         self._closed_bytes += sum(segment.size for segment in fresh) - sum(segment.size for segment in old)
-        for segment in old:
-            self._unsynced.discard(segment)
+        self._forget_unsynced()
         self.checkpoint = replace(self.checkpoint, clean_to=clean_to)
         self.save_checkpoint()
 
     # -- keeping
 
-    def save_checkpoint(self, durable: bool = False) -> None:
-        """Note how far the log may be trusted after a restart."""
+    def save_checkpoint(self) -> None:
+        """Note how far the log may be trusted if the process is killed."""
         grown = self.size_bytes - self._snapshot_at_bytes
-        if self.producers.changes != self._snapshot_changes and (durable or not 0 <= grown < SNAPSHOT_BYTES):
-            self._snapshot_producers()
+        if not 0 <= grown < SNAPSHOT_BYTES:
+            self.snapshot_producers()
         self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset, written_to=self.end_offset)
-        self.checkpoint.save(self.disk, self.folder, durable)
+        self.marks.save(self.checkpoint)
 
-    def _snapshot_producers(self) -> None:
-        self._snapshot_changes = self.producers.changes
+    def snapshot_producers(self) -> None:
+        """Note the producers' state, so that less of the log must be read back at the next start."""
         self._snapshot_at_bytes = self.size_bytes
+        if self.producers.changes == self._snapshot_changes:
+            return
+        self._snapshot_changes = self.producers.changes
         self._snapshots.save(self.end_offset, self.producers)
         self._snapshots.prune(self._bases)
 
@@ -339,36 +354,45 @@ class Log:
     def checkpoint_is_stale(self) -> bool:
         return self.checkpoint.written_to != self.end_offset
 
+    def _forget_unsynced(self) -> None:
+        """Segments that are gone need no sync."""
+        self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
+
     @property
     def has_unsynced_segments(self) -> bool:
         """Whether segments were closed since the last sync."""
         return bool(self._unsynced)
 
     def begin_sync(self) -> SyncTicket:
-        """What to sync, on a thread; give the ticket to `end_sync` when it has run."""
-        segments = {*self._unsynced, self.segments[-1]}
+        """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
+        segments = [*self._unsynced, self.segments[-1]]
         self._unsynced.clear()
         return SyncTicket(
             disk=self.disk,
             folder=self.folder,
             files=tuple(segment.file for segment in segments),
-            end_offset=self.end_offset,
+            marks=self.marks,
+            checkpoint=replace(
+                self.checkpoint,
+                start_offset=self.start_offset,
+                written_to=self.end_offset,
+                synced_to=self.end_offset,
+            ),
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
-        """A ticket has run: what it covers survives power loss, unless it was truncated meanwhile."""
-        end = min(ticket.end_offset, self.end_offset)
-        if end > self.checkpoint.synced_to:
-            self.checkpoint = replace(self.checkpoint, synced_to=end)
+        """A ticket has run: what it covers survives power loss."""
+        self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
 
     def close(self) -> None:
         """Sync, note that all of it may be trusted, and let go of the files."""
+        self.snapshot_producers()
         ticket = self.begin_sync()
         ticket.run()
         self.end_sync(ticket)
         for segment in self.segments:
             segment.index.seal()
-        self.save_checkpoint(durable=True)
+        self.save_checkpoint()
         for segment in self.segments:
             segment.close()
 

@@ -32,6 +32,11 @@ class MemoryFile:
         last = bisect_right(self._starts, at + count - 1)
         return b"".join(self._pieces[number:last])[skip : skip + count]
 
+    def write_at(self, at: int, data: bytes) -> None:
+        whole = b"".join(self._pieces)
+        self._pieces = [whole[:at] + data + whole[at + len(data) :]]
+        self._starts = [0]
+
     def truncate(self, size: int) -> None:
         while self._starts and self._starts[-1] >= size:
             self._starts.pop()
@@ -79,7 +84,8 @@ class MemoryDisk:
             self.small[new] = self.small.pop(old)
 
     def load(self, path: str) -> bytes | None:
-        return self.small.get(path)
+        file = self.files.get(path)
+        return bytes(file.read(0, file.size)) if file else self.small.get(path)
 
     def store(self, path: str, data: bytes, durable: bool = False) -> None:
         self.small[path] = data

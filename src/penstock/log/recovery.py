@@ -5,9 +5,10 @@ partition offline and says where the damage is.
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
-from penstock.log.checkpoint import Checkpoint
+from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
@@ -16,6 +17,7 @@ from penstock.log.segment import Place, Segment
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
 from penstock.records.batch import BatchHeader, check_batch
+from penstock.records.errors import UnsupportedMessageFormat
 
 
 class DamagedLog(StorageError):
@@ -37,25 +39,25 @@ def open_log(
     """The log in a folder, made if there is none. `first_offset`: where a new log begins."""
     disk.make_folder(folder)
     bases = _tidy(disk, folder)
-    checkpoint = Checkpoint.load(disk, folder)
+    marks = CheckpointFile(disk, folder)
+    checkpoint = marks.load(boot_id)
+    has_holes = checkpoint is None and settings.compacted  # compaction leaves some; where is not known any more
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     trusted = checkpoint.trusted_to(boot_id)
     if not bases and trusted > checkpoint.start_offset:
-        raise DamagedLog(
-            f"{folder} has no segments, its checkpoint vouches for offsets {checkpoint.start_offset} to {trusted}"
-        )
+        raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
     segments = [Segment(disk, folder, base) for base in bases or [max(first_offset, checkpoint.start_offset)]]
     segments[-1].created_ms = now_ms
-    if segments[0].base_offset > checkpoint.start_offset and trusted > checkpoint.start_offset:
-        raise DamagedLog(
-            f"{folder} starts at offset {segments[0].base_offset}, its checkpoint says {checkpoint.start_offset}"
-        )
     if checkpoint.boot_id != boot_id:
         for segment in segments:
             if not segment.index.is_sane(segment.size):
                 segment.rebuild_index(settings.index_interval_bytes)
-    reader = _TailReader(disk, folder, segments, settings)
+    elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
+        raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
+    if not settings.compacted and not checkpoint.clean_to:
+        _check_chain(folder, segments, trusted)
+    reader = _TailReader(disk, folder, segments, settings, has_holes)
     end_offset = reader.read_from(trusted)
     if end_offset < trusted:
         raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
@@ -69,11 +71,25 @@ def open_log(
         segments=segments,
         producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms),
         epochs=reader.epochs,
+        marks=marks,
         checkpoint=checkpoint,
         end_offset=end_offset,
     )
     log.save_checkpoint()
     return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+
+
+def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
+    """Each segment must end where the next one begins, as far as the checkpoint vouches for it."""
+    for segment, following in pairwise(segments):
+        if following.base_offset > trusted:
+            return
+        end = segment.end_offset
+        if end != following.base_offset:
+            raise DamagedLog(
+                f"{folder}: segment {segment.base_offset} ends at offset {end}, the next one begins at "
+                f"{following.base_offset}"
+            )
 
 
 def _tidy(disk: Disk, folder: str) -> list[int]:
@@ -88,7 +104,10 @@ def _tidy(disk: Disk, folder: str) -> list[int]:
 class _TailReader:
     """Reads a log's segments from a trusted offset on, checks every batch, and cuts at the first bad one."""
 
-    def __init__(self, disk: Disk, folder: str, segments: list[Segment], settings: LogSettings) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, segments: list[Segment], settings: LogSettings, has_holes: bool
+    ) -> None:
+        self._has_holes = has_holes
         self._disk = disk
         self._folder = folder
         self._segments = segments
@@ -116,7 +135,7 @@ class _TailReader:
         end = max(trusted, segments[first].base_offset)
         for number in range(first, len(segments)):
             segment = segments[number]
-            if number > first and segment.base_offset < end:
+            if number > first and not self._may_follow(segment.base_offset, end):
                 self._drop(number)
                 break
             position = self._position(segment, end) if number == first else 0
@@ -127,6 +146,9 @@ class _TailReader:
         if self.epochs.cut_end(end):
             self._disk.store(f"{self._folder}/{EPOCHS_FILE}", self.epochs.dump())
         return end
+
+    def _may_follow(self, offset: int, expected: int) -> bool:
+        return offset == expected or (self._has_holes and offset > expected)
 
     def _position(self, segment: Segment, trusted: int) -> int:
         """Where the batches from the trusted offset on begin: the end, if the segment ends right there."""
@@ -145,7 +167,7 @@ class _TailReader:
         whole_to = position
         for at, header in segment.headers(segment.resume_index()):
             if at >= position:
-                if header.base_offset < expected or not self._is_good(segment, at, header):
+                if not self._may_follow(header.base_offset, expected) or not self._is_good(segment, at, header):
                     break
                 self.epochs.note(header.leader_epoch, header.base_offset)
                 expected = header.next_offset
@@ -162,7 +184,7 @@ class _TailReader:
     def _is_good(self, segment: Segment, at: int, header: BatchHeader) -> bool:
         try:
             check_batch(segment.file.read(at, header.size_bytes), 0, header)
-        except CorruptMessage:
+        except (CorruptMessage, UnsupportedMessageFormat):  # zeroes have a format too
             return False
         return True
 

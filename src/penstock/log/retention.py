@@ -1,5 +1,7 @@
 """Which old segments go, by time and by size. Never the last one: it is rolled first, if it must go."""
 
+from itertools import pairwise
+
 from penstock.log.log import Log
 
 
@@ -15,7 +17,7 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
     keep_from = log.start_offset
     kept_bytes = log.size_bytes
     by_time = True
-    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+    for segment, following in pairwise(log.segments):
         if following.base_offset > limit:
             break
         by_time = by_time and settings.retention_ms >= 0 and segment.latest_ms < now_ms - settings.retention_ms

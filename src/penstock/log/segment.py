@@ -78,6 +78,15 @@ class Segment:
             self._latest_ms = latest
         return self._latest_ms
 
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last batch."""
+        entry = self.index.last()
+        end = self.base_offset
+        for _, header in self.headers(entry.position if entry else 0):
+            end = header.next_offset
+        return end
+
     def locate(self, offset: int, blocking: bool = True) -> Place | None:
         """The batch that holds `offset`, or the first one after it; None at the end of the segment."""
         newest = self._newest

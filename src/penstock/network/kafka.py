@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 256 << 10
 CALLS_MAX: Final = 512
 """Requests of one connection that may wait for their answers; then it is not read from."""
+SMALL_FRAME_BYTES_MAX: Final = 2 << 20
+"""For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
 HEADER_BYTES_MIN: Final = 10
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Bytes that wait to be written to one connection before it is no longer read from."""
@@ -308,6 +310,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             route = self._listener.route(api_key, version)
             if route is None:
                 self._refuse(header)
+                return
+            if len(frame) > SMALL_FRAME_BYTES_MAX and api_key != ApiKey.PRODUCE:
+                self.close("frame_size", f"API {api_key} sent {len(frame)} bytes, at most {SMALL_FRAME_BYTES_MAX}")
                 return
             if route.flexible:
                 at = skip_tags(frame, at)

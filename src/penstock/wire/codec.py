@@ -19,8 +19,8 @@ _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
 
 def decode(cls: type[T], version: int, buf: Buffer, at: int = 0) -> T:
     """The message of this class and version in `buf`, from `at` to its end. Trailing bytes are ignored."""
-    decoder, _ = _codecs.get((cls, version)) or codec_of(cls, version)
     try:
+        decoder, _ = _codecs.get((cls, version)) or codec_of(cls, version)
         value, end = decoder(buf, at)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedRequest(f"{cls.__name__} v{version} cannot be decoded: {error}") from error

@@ -9,8 +9,8 @@ bytes come from an oracle, never from our own codec. A line is
 
 where the sample is `full` (all fields set, arrays of two) or `bare` (nullable fields null, no tagged fields)
 and the maker says whose bytes they are: `kio` or `kafka-python`, where the other and our plain encoder agree,
-or `self` where neither knows the message (our own APIs): those are of the plain encoder, and a person has
-compared them with the schema. A message without a body has a dash for its bytes.
+or `self` where neither knows the message (our own APIs): those are of the plain encoder, and a person should
+compare them with the schema. A message without a body has a dash for its bytes.
 """
 
 import json

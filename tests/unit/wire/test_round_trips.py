@@ -170,6 +170,8 @@ def test_a_version_that_a_message_does_not_have_is_named_in_the_error(cls: type)
     for version in (versions[0] - 1, versions[-1] + 1, 32767):
         with pytest.raises(ValueError, match=rf"{cls.__name__} has versions .* asked for {version}"):
             codec_of(cls, version)
+        with pytest.raises(MalformedRequest, match=f"asked for {version}"):
+            decode(cls, version, bytes(1000))
 
 
 def test_the_constructor_asks_for_fields_without_a_default() -> None:

@@ -1,0 +1,1 @@
+"""Our own asyncio Kafka client: for the command line, for brokers among themselves, for Spark."""

@@ -1,0 +1,1 @@
+"""Real client libraries, unmodified, against a real broker process."""

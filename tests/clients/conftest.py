@@ -1,0 +1,84 @@
+"""One broker for all tests that do not need their own, and a driver for every client library."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .broker_process import BrokerProcess
+from .driver_aiokafka import AiokafkaDriver
+from .driver_confluent import ConfluentDriver
+from .driver_kafka_python import KafkaPythonDriver
+from .driver_kcat import KcatDriver
+from .driving import AdminDriver, Driver
+from .raw import RawClient
+
+NO_KCAT = pytest.mark.skipif(not KcatDriver.is_installed, reason="kcat is not installed: apt-get install kcat")
+ADMIN_DRIVERS = (ConfluentDriver, AiokafkaDriver, KafkaPythonDriver)
+EVERY_DRIVER = (*ADMIN_DRIVERS, pytest.param(KcatDriver, marks=NO_KCAT))
+
+QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
+"""Retention and compaction look at every tick, so that nobody has to wait minutes for them."""
+
+
+def _name_of(value: Any) -> str | None:
+    return value.name if isinstance(value, type) else None
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that most tests share: they differ in their topics."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_UPKEEP).start()
+    yield process
+    process.finish()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start a broker for one test alone: `own_broker({"num.partitions": 3})`."""
+    started: list[BrokerProcess] = []
+
+    def start(settings: dict[str, object] | None = None, data_dir: Path | None = None) -> BrokerProcess:
+        folder = tmp_path / f"broker-{len(started)}"
+        folder.mkdir()
+        started.append(BrokerProcess(folder, settings, data_dir).start())
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.finish()
+
+
+@pytest.fixture(params=EVERY_DRIVER, ids=_name_of)
+def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Driver:
+    """Each client library in turn."""
+    return request.param(broker.kafka)
+
+
+@pytest.fixture(params=ADMIN_DRIVERS, ids=_name_of)
+def admin_client(request: pytest.FixtureRequest, broker: BrokerProcess) -> AdminDriver:
+    """Each client library that can administer, in turn: not kcat (see driver_kcat.py)."""
+    return request.param(broker.kafka)
+
+
+@pytest.fixture
+def confluent(broker: BrokerProcess) -> ConfluentDriver:
+    """For tests of the broker that one client library is enough for."""
+    return ConfluentDriver(broker.kafka)
+
+
+@pytest.fixture
+def raw(broker: BrokerProcess) -> Iterator[RawClient]:
+    with RawClient(broker.address) as client:
+        yield client
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{next(_numbers)}"

@@ -1,0 +1,21 @@
+"""Waiting for something to become true, with a deadline instead of a guess."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PATIENCE_S = 20.0
+"""Far more than anything here takes, so that a slow machine does not fail a test."""
+
+
+def wait_until(look: Callable[[], T], what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.02) -> T:
+    """The first true value that `look` returns. AssertionError, naming `what`, if there is none in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline_s, f"waited {timeout_s:g} s in vain for: {what} (last seen: {found!r})"
+        time.sleep(pause_s)

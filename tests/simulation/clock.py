@@ -1,0 +1,15 @@
+"""A clock that only moves when it is told to."""
+
+
+class FakeClock:
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._ms
+
+    def monotonic_s(self) -> float:
+        return self._ms / 1000
+
+    def advance(self, ms: int) -> None:
+        self._ms += ms

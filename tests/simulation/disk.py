@@ -1,0 +1,199 @@
+"""A disk that can lose its process in the middle of a write, its power, or its last free byte.
+
+What was written is in the cache; what was synced is durable. Killing the process loses nothing but the rest of
+the operation under way. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
+a prefix, as a journalling file system does.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.foundation.errors import StorageError
+from penstock.wire.schema import Buffer
+
+PAGE = 512
+
+
+class Killed(BaseException):
+    """The process ended here. Not an Exception: nothing in the code under test may catch it."""
+
+
+class Inode:
+    def __init__(self) -> None:
+        self.cache = bytearray()
+        self.durable = bytearray()
+
+
+class FakeFile:
+    def __init__(self, disk: "FakeDisk", inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._life = disk.life
+        self.size = len(inode.cache)
+
+    def _alive(self) -> None:
+        assert self._life == self._disk.life, "a file of an earlier life is used"
+
+    def append(self, data: Buffer) -> None:
+        self._alive()
+        del self._inode.cache[self.size :]
+        if len(data) > self._disk.free_bytes:
+            raise StorageError("no space left")
+        torn = self._disk.step()
+        if torn is not None:
+            self._inode.cache += data[: int(len(data) * torn)]
+            raise Killed
+        self._disk.free_bytes -= len(data)
+        self._inode.cache += data
+        self.size += len(data)
+
+    def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
+        self._alive()
+        return bytes(self._inode.cache[at : min(at + count, self.size)])
+
+    def write_at(self, at: int, data: bytes) -> None:
+        self._alive()
+        assert at + len(data) <= self.size
+        torn = self._disk.step()
+        done = len(data) if torn is None else int(len(data) * torn)
+        self._inode.cache[at : at + done] = data[:done]
+        if torn is not None:
+            raise Killed
+
+    def truncate(self, size: int) -> None:
+        self._alive()
+        self._disk.step_or_die()
+        self._disk.free_bytes += max(0, self.size - size)
+        del self._inode.cache[size:]
+        self.size = size
+
+    def sync(self) -> None:
+        self._alive()
+        self._disk.step_or_die()
+        self._inode.durable = bytearray(self._inode.cache)
+
+    def close(self) -> None:
+        self._alive()
+
+
+class FakeDisk:
+    """Implements the log's Disk port. Names are changed through `_journal`, so that power loss can undo them."""
+
+    def __init__(self, rng: Random, size_bytes: int = 1 << 40) -> None:
+        self._rng = rng
+        self.free_bytes = size_bytes
+        self.life = 0
+        self.operations = 0
+        self._die_at: int | None = None
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
+        self._journal: list[Callable[[dict[str, Inode]], object]] = []
+
+    # -- faults
+
+    def die_after(self, operations: int) -> None:
+        """Kill the process in the middle of a later operation."""
+        self._die_at = self.operations + operations
+
+    def disarm(self) -> None:
+        self._die_at = None
+
+    def step(self) -> float | None:
+        """Count an operation; how much of it is done if the process dies in it."""
+        self.operations += 1
+        if self._die_at is not None and self.operations >= self._die_at:
+            self._die_at = None
+            return self._rng.random()
+        return None
+
+    def step_or_die(self) -> None:
+        if self.step() is not None:
+            raise Killed
+
+    def restart(self) -> None:
+        """A new process finds the cache as it was."""
+        self.life += 1
+        self._die_at = None
+
+    def lose_power(self) -> None:
+        """A new process finds what was synced, and some of what was not."""
+        self.life += 1
+        self._die_at = None
+        kept = self._rng.randint(0, len(self._journal))
+        for change in self._journal[:kept]:
+            change(self._durable_names)
+        self._journal.clear()
+        self._names = dict(self._durable_names)
+        for inode in dict.fromkeys(self._names.values()):
+            inode.cache = self._some_of(inode)
+            inode.durable = bytearray(inode.cache)
+
+    def _some_of(self, inode: Inode) -> bytearray:
+        cache, durable = inode.cache, inode.durable
+        if cache == durable:
+            return bytearray(durable)
+        low, high = sorted((len(cache), len(durable)))
+        size = self._rng.choice((len(cache), len(durable), self._rng.randint(low, high)))
+        found = bytearray(size)
+        luck = self._rng.choice((0.0, 0.5, 0.95, 1.0))
+        for at in range(0, size, PAGE):
+            source = cache if self._rng.random() < luck else durable
+            piece = source[at : min(at + PAGE, size)]
+            found[at : at + len(piece)] = piece
+        return found
+
+    def _change_names(self, change: Callable[[dict[str, Inode]], object]) -> None:
+        self.step_or_die()
+        change(self._names)
+        self._journal.append(change)
+
+    # -- the port
+
+    def open(self, path: str) -> FakeFile:
+        if path not in self._names:
+            inode = Inode()
+            self._change_names(lambda names: names.setdefault(path, inode))
+        return FakeFile(self, self._names[path])
+
+    def names(self, path: str) -> list[str]:
+        inside = path + "/" if path else ""
+        return sorted({name[len(inside) :].partition("/")[0] for name in self._names if name.startswith(inside)})
+
+    def make_folder(self, path: str) -> None:
+        """Folders are only prefixes here."""
+
+    def remove(self, path: str) -> None:
+        for name in [name for name in self._names if name == path or name.startswith(path + "/")]:
+            self.free_bytes += len(self._names[name].cache)
+            self._change_names(lambda names, name=name: names.pop(name, None))
+
+    def rename(self, old: str, new: str) -> None:
+        assert old in self._names, f"{old} is not there"
+
+        def move(names: dict[str, Inode]) -> None:
+            if old in names:
+                names[new] = names.pop(old)
+
+        self._change_names(move)
+
+    def load(self, path: str) -> bytes | None:
+        inode = self._names.get(path)
+        return bytes(inode.cache) if inode else None
+
+    def store(self, path: str, data: bytes, durable: bool = False) -> None:
+        if len(data) > self.free_bytes:
+            raise StorageError("no space left")
+        self.step_or_die()
+        inode = Inode()
+        inode.cache = bytearray(data)
+        if durable:
+            inode.durable = bytearray(data)
+        self._change_names(lambda names: names.__setitem__(path, inode))
+        if durable:
+            self.sync_folder(path.rpartition("/")[0])
+
+    def sync_folder(self, path: str) -> None:
+        self.step_or_die()
+        for change in self._journal:
+            change(self._durable_names)
+        self._journal.clear()
