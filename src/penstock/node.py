@@ -118,6 +118,7 @@ class Node:
         self._upkeep = Upkeep(
             partitions=partitions,
             metadata=metadata,
+            flusher=self._flusher,
             clock=clock,
             threads=self._threads,
             intervals=lambda: Intervals(

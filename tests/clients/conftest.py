@@ -23,7 +23,7 @@ QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms"
 """Retention and compaction look at every tick, so that nobody has to wait minutes for them."""
 
 
-def _name_of(value: Any) -> str | None:
+def name_of(value: Any) -> str | None:
     return value.name if isinstance(value, type) else None
 
 
@@ -51,13 +51,13 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         process.finish()
 
 
-@pytest.fixture(params=EVERY_DRIVER, ids=_name_of)
+@pytest.fixture(params=EVERY_DRIVER, ids=name_of)
 def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Driver:
     """Each client library in turn."""
     return request.param(broker.kafka)
 
 
-@pytest.fixture(params=ADMIN_DRIVERS, ids=_name_of)
+@pytest.fixture(params=ADMIN_DRIVERS, ids=name_of)
 def admin_client(request: pytest.FixtureRequest, broker: BrokerProcess) -> AdminDriver:
     """Each client library that can administer, in turn: not kcat (see driver_kcat.py)."""
     return request.param(broker.kafka)

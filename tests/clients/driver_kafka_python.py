@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     # Warnings are errors in tests, and kafka-python reads its definitions in a way that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+    from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic
     from kafka.codec import has_snappy
 
 
@@ -127,8 +127,8 @@ class KafkaPythonDriver:
     def config(self, topic: str, name: str) -> tuple[str, int]:
         with self.admin() as admin:
             resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: None})
-            print(admin.describe_configs([resource], config_filter="all"))
-            raise NotImplementedError
+            entry = admin.describe_configs([resource], config_filter="all")["topic"][topic][name]
+            return entry["value"], ConfigSourceType[entry["config_source"]].value
 
     def trim(self, topic: str, before_offset: int) -> int:
         place = TopicPartition(topic, 0)

@@ -1,10 +1,13 @@
 """What every client library can do, in one small interface: a driver stands in front of each."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+NOW_MS: Final = time.time_ns() // 1_000_000
+"""A time for messages: those of long ago would be gone with the next look of retention."""
 Headers = tuple[tuple[str, bytes], ...]
 
 

@@ -19,6 +19,8 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.schema import Buffer, message_of
 
+from .driving import NOW_MS
+
 NAME = "raw"
 TIMEOUT_S = 20.0
 PRODUCE_VERSION = 9
@@ -155,7 +157,7 @@ def told(response: FetchResponse) -> dict[int, Any]:
     return {data.partition_index: data for topic in response.responses for data in topic.partitions}
 
 
-def batch_of(values: Iterable[bytes], *, timestamp_ms: int = 1_700_000_000_000, **options: Any) -> bytearray:
+def batch_of(values: Iterable[bytes], *, timestamp_ms: int = NOW_MS, **options: Any) -> bytearray:
     """A batch of records without keys, a millisecond apart."""
     records = [Record(key=None, value=value, timestamp_ms=timestamp_ms + i) for i, value in enumerate(values)]
     return build_batch(records, **options)

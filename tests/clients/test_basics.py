@@ -6,12 +6,14 @@ import time
 import pytest
 
 from .driver_confluent import ConfluentDriver
-from .driving import COMPRESSIONS, AdminDriver, Driver, Outgoing
+from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
 from .raw import RawClient
 
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
 """Sources in DescribeConfigs."""
 MEGABYTE = 1_000_000
+
+
 
 
 def contents(messages: list) -> list[tuple]:
@@ -20,6 +22,10 @@ def contents(messages: list) -> list[tuple]:
 
 def numbered(count: int) -> list[Outgoing]:
     return [Outgoing(value=b"message %d" % number) for number in range(count)]
+
+
+def seconds_apart(count: int) -> list[Outgoing]:
+    return [Outgoing(value=b"%d" % second, timestamp_ms=NOW_MS + 1000 * second) for second in range(count)]
 
 
 def test_a_client_makes_a_topic_by_asking_for_it(client: Driver, topic: str, raw: RawClient) -> None:
@@ -33,12 +39,11 @@ def test_what_was_produced_is_consumed(client: Driver, topic: str, compression: 
     if compression not in client.compressions:
         pytest.skip(f"{client.name} has no {compression} here: pip install python-snappy")
     sent = [Outgoing(key=b"key %d" % (number % 7), value=b"value %d " % number * 20) for number in range(300)]
-    before_ms = time.time_ns() // 1_000_000
     client.produce(topic, sent, compression=compression)
     got = client.consume_from_start(topic, len(sent))
     assert contents(got) == contents(sent)
     assert [message.offset for message in got] == list(range(len(sent)))
-    assert all(before_ms <= message.timestamp_ms <= time.time_ns() // 1_000_000 for message in got)
+    assert all(NOW_MS <= message.timestamp_ms <= time.time_ns() // 1_000_000 for message in got)
 
 
 def test_an_idempotent_producer_writes_everything_once_and_in_order(client: Driver, topic: str) -> None:
@@ -83,16 +88,16 @@ def test_a_consumer_begins_at_the_end(client: Driver, topic: str) -> None:
 
 
 def test_a_consumer_begins_at_a_time(client: Driver, confluent: ConfluentDriver, topic: str) -> None:
-    confluent.produce(topic, [Outgoing(value=b"%d" % second, timestamp_ms=1000 * second) for second in range(10, 20)])
-    assert client.consume_from_time(topic, 14_000, 1)[0].value == b"14"
-    assert client.consume_from_time(topic, 14_001, 1)[0].value == b"15"
+    confluent.produce(topic, seconds_apart(10))
+    assert client.consume_from_time(topic, NOW_MS + 4000, 1)[0].value == b"4"
+    assert client.consume_from_time(topic, NOW_MS + 4001, 1)[0].value == b"5"
 
 
 def test_offsets_are_listed(client: Driver, confluent: ConfluentDriver, topic: str) -> None:
-    confluent.produce(topic, [Outgoing(value=b"%d" % second, timestamp_ms=1000 * second) for second in range(10, 20)])
+    confluent.produce(topic, seconds_apart(10))
     confluent.trim(topic, 2)
     assert client.range(topic) == (2, 10)
-    assert client.offset_at(topic, 15_000) == 5
+    assert client.offset_at(topic, NOW_MS + 5000) == 5
 
 
 def test_settings_of_a_topic_are_altered(admin_client: AdminDriver, topic: str) -> None:

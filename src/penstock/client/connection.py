@@ -111,7 +111,9 @@ class Connection(asyncio.BufferedProtocol):
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
         check(response.error_code, f"{self.address} did not say which versions it serves")
-        self.versions = {entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys}
+        self.versions = {
+            entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys
+        }
 
     def version_of(self, request_class: type, newest: int | None = None) -> int:
         """The highest version that both sides have, not above `newest`."""
@@ -138,8 +140,8 @@ class Connection(asyncio.BufferedProtocol):
         await self._take_slot()
         number = next(self._numbers) & 0x7FFFFFFF
         answer = asyncio.get_running_loop().create_future()
-        self._waiting[number] = _Waiting(key, version, answer)
         self._write(message, version, number)
+        self._waiting[number] = _Waiting(key, version, answer)
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer

@@ -18,6 +18,7 @@ from penstock.log.disk import Disk
 
 FILE_NAME: Final = "checkpoint"
 SLOT_BYTES: Final = 512
+FILE_BYTES: Final = 4 * SLOT_BYTES
 _OFTEN: Final = (0, 1)
 _SYNCED: Final = (2, 3)
 
@@ -77,8 +78,8 @@ class CheckpointFile:
         body = json.dumps([self._turns[kind], asdict(mark)]).encode()
         text = b"%08x %s" % (zlib.crc32(body), body)
         file = self._disk.open(self._path)
-        if file.size == 0:
-            file.append(bytes(4 * SLOT_BYTES))
+        if file.size < FILE_BYTES:  # new, or torn when it was new
+            file.append(bytes(FILE_BYTES - file.size))
         file.write_at(kind[self._turns[kind] % 2] * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
         if sync:
             file.sync()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from penstock.foundation.errors import PenstockError
 from penstock.foundation.settings import INT_MAX
 from penstock.log.disk import Disk
 from penstock.log.keytable import KeyTable
@@ -109,7 +110,9 @@ class Job:
                     continue
                 if table.is_full:
                     return header.base_offset
-                table.note(decode_columns(batch))
+                columns = _opened(batch)
+                if columns is not None:
+                    table.note(columns)
         return self.end_offset
 
     def _from(self, offset: int) -> Iterator[Segment]:
@@ -156,7 +159,9 @@ class Job:
         result.replaced[base] = [segment.base_offset for segment in group]
 
     def _filter(self, header: BatchHeader, batch: Buffer, table: KeyTable, result: Result) -> Buffer | None:
-        columns = decode_columns(batch)
+        columns = _opened(batch)
+        if columns is None:
+            return batch
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
         mask = table.mask(columns, drop_tombstones)
@@ -229,6 +234,14 @@ class Job:
     def discard(self, result: Result) -> None:
         for base in result.replaced:
             Segment(self.disk, self.folder, base, CLEANED).remove()
+
+
+def _opened(batch: Buffer) -> Columns | None:
+    """None for a batch that cannot be read inside: a producer sealed nonsense. It stays as it is."""
+    try:
+        return decode_columns(batch)
+    except PenstockError:
+        return None
 
 
 def _has_tombstone(columns: Columns, mask: bytearray) -> bool:

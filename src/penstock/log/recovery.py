@@ -76,6 +76,8 @@ def open_log(
         end_offset=end_offset,
     )
     log.save_checkpoint()
+    if not bases and settings.compacted:
+        marks.save_synced(log.checkpoint)  # from now on a missing mark means damage, and holes are taken for granted
     return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
 

@@ -1,4 +1,7 @@
-"""Group commit for `flush=group`: one fsync at a time a partition, for all that was appended meanwhile."""
+"""Every fsync of a log: group commit where the topic wants it, closed segments where it does not.
+
+One at a time a partition, each for all that was appended before it began.
+"""
 
 import asyncio
 import logging
@@ -16,15 +19,17 @@ class Flusher:
         self._running: dict[Partition, asyncio.Task[None]] = {}
 
     def flush_soon(self, partition: Partition) -> None:
-        """Sync what the partition holds, and advance its high watermark when that is done."""
+        """Sync what the partition holds; with `flush=group` its high watermark advances when that is done."""
         if partition not in self._running:
             self._running[partition] = asyncio.get_running_loop().create_task(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while partition.is_online and partition.high_watermark < partition.log.end_offset:
+            while partition.is_online:
                 log = partition.log
+                if not log.has_unsynced_segments and partition.high_watermark >= log.end_offset:
+                    break
                 ticket = log.begin_sync()
                 await loop.run_in_executor(self._threads, ticket.run)
                 log.end_sync(ticket)

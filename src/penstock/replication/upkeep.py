@@ -14,6 +14,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log import compaction, retention
 from penstock.log.log import Log
 from penstock.log.settings import Storage
+from penstock.replication.flusher import Flusher
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 
@@ -40,11 +41,13 @@ class Upkeep:
         *,
         partitions: Partitions,
         metadata: Metadata,
+        flusher: Flusher,
         clock: Clock,
         threads: Executor,
         intervals: Callable[[], Intervals],
     ) -> None:
         self._metadata = metadata
+        self._flusher = flusher
         self._partitions = partitions
         self._clock = clock
         self._threads = threads
@@ -52,7 +55,6 @@ class Upkeep:
         self._retention_at_ms = 0
         self._compaction_at_ms = 0
         self._compacting: asyncio.Task[None] | None = None
-        self._syncing: dict[Log, asyncio.Task[None]] = {}
         self._reserving: dict[Log, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -89,8 +91,8 @@ class Upkeep:
             log.producers.expire(now_ms - intervals.producer_expiry_ms)
         if log.checkpoint_is_stale:
             log.save_checkpoint()
-        if log.has_unsynced_segments and log not in self._syncing:
-            self._syncing[log] = asyncio.get_running_loop().create_task(self._sync(partition, log))
+        if log.has_unsynced_segments:
+            self._flusher.flush_soon(partition)
 
     async def _reserve(self, partition: Partition, log: Log) -> None:
         topic_id, number, beyond = partition.topic_id, partition.name.partition, log.offset_limit
@@ -98,17 +100,6 @@ class Upkeep:
             await self._metadata.change(lambda image: plan_reserve(image, topic_id, number, beyond))
         finally:
             del self._reserving[log]
-
-    async def _sync(self, partition: Partition, log: Log) -> None:
-        ticket = log.begin_sync()
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, ticket.run)
-            log.end_sync(ticket)
-        except StorageError as error:
-            logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
-            partition.go_offline(f"a flush failed: {error}")
-        finally:
-            del self._syncing[log]
 
     async def _compact(self, keys_max: int) -> None:
         """Compact every partition that has enough that is new, one after another."""
@@ -143,9 +134,5 @@ class Upkeep:
 
     async def close(self) -> None:
         """Wait for what is under way."""
-        tasks = [
-            *self._syncing.values(),
-            *self._reserving.values(),
-            *([self._compacting] if self._compacting else []),
-        ]
+        tasks = [*self._reserving.values(), *([self._compacting] if self._compacting else [])]
         await asyncio.gather(*tasks)

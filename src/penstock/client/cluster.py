@@ -1,0 +1,207 @@
+"""A whole cluster behind one object: connections, what is known of topics and leaders, and trying again."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any, Final, Self, TypeVar
+
+from penstock.client.address import Address, parse_bootstrap
+from penstock.client.connection import ADVICE, Connection, ConnectionSettings, open_connection
+from penstock.client.errors import STALE, TRANSIENT, ConnectionFailed, ConnectionLost, ServerError, check, refusal
+from penstock.client.metadata import NO_NODE, ClusterView, PartitionInfo, TopicInfo
+from penstock.client.retry import Backoff
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicPartition
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+T = TypeVar("T")
+
+UNKNOWN_TRIES_MAX: Final = 4
+"""A topic made a moment ago may not be known everywhere yet; one that is still unknown then does not exist."""
+
+
+class Target(Enum):
+    """Which broker to ask, where it is not a certain one."""
+
+    ANY = "any"
+    CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    retry_for_s: float = 30.0
+    """How long something that may yet succeed is tried again."""
+    backoff_first_s: float = 0.05
+    backoff_max_s: float = 1.0
+
+
+class KafkaClient:
+    """Routes requests to the brokers of a cluster.
+
+    >>> async with KafkaClient("127.0.0.1:9092") as client:
+    ...     topic = await client.topic("orders")
+    """
+
+    def __init__(self, bootstrap: str, *, settings: ClientSettings | None = None, rng: Random | None = None) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self.settings: Final = settings or ClientSettings()
+        self.rng: Final = rng or Random()
+        self.view = ClusterView()
+        self._is_known = False
+        self._connections: dict[tuple[Address, str], Connection] = {}
+        self._connecting: defaultdict[tuple[Address, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __aenter__(self) -> Self:
+        await self.refresh()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections, {}
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+    # -- connections
+
+    async def connection(self, target: int | Target = Target.ANY, lane: str = "") -> Connection:
+        """An open connection to a broker. Requests of one lane wait for each other's answers, lanes do not."""
+        if target is Target.ANY:
+            return await self._any_connection(lane)
+        if not self._is_known:
+            await self.refresh()
+        node_id = self.view.controller if isinstance(target, Target) else target
+        address = self.view.brokers.get(node_id)
+        if address is None:
+            raise refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id}", f"broker {node_id} is not there now")
+        return await self._connect(address, lane)
+
+    async def _any_connection(self, lane: str) -> Connection:
+        """The first that can be had: one that is open, a broker that is known, one of the bootstrap list."""
+        for (_, of_lane), connection in self._connections.items():
+            if of_lane == lane and connection.is_open:
+                return connection
+        failures = []
+        for address in dict.fromkeys([*self.view.brokers.values(), *self._bootstrap]):
+            try:
+                return await self._connect(address, lane)
+            except ConnectionFailed as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        reasons = "; ".join(str(failure).removesuffix(f"; {ADVICE}") for failure in failures)
+        raise ConnectionFailed(f"{reasons}; {ADVICE}")
+
+    async def _connect(self, address: Address, lane: str) -> Connection:
+        key = address, lane
+        async with self._connecting[key]:
+            connection = self._connections.get(key)
+            if connection is None or not connection.is_open:
+                connection = await open_connection(address, self.settings.connection)
+                self._connections[key] = connection
+            return connection
+
+    async def request(self, target: int | Target, message: Any, *, timeout_s: float | None = None) -> Any:
+        """Ask one broker, once. See `retrying` for more than once."""
+        connection = await self.connection(target)
+        return await connection.request(message, timeout_s=timeout_s)
+
+    # -- what is known
+
+    async def refresh(self, topics: Collection[str] | None = ()) -> ClusterView:
+        """Ask for the brokers and these topics (None: all topics). Topics are never made by asking."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        connection = await self.connection()
+        response: MetadataResponse = await connection.request(
+            MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        )
+        check(response.error_code, "the cluster's metadata")
+        if topics is None:
+            self.view = ClusterView()
+        self.view = self.view.updated(response)
+        self._is_known = True
+        for topic in response.topics:
+            if topics and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise unknown_topic(topic.name or "")
+            if topics and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                check(topic.error_code, f"topic {topic.name!r}")
+        return self.view
+
+    async def topic(self, name: str) -> TopicInfo:
+        """A topic with its partitions, from memory if it was asked for before."""
+
+        async def look() -> TopicInfo:
+            if name not in self.view.topics:
+                await self.refresh([name])
+            return self.view.topics[name]
+
+        return self.view.topics.get(name) or await self.retrying(look)
+
+    async def leader(self, name: TopicPartition) -> PartitionInfo:
+        """The partition with its leader; ServerError where it has none, or does not exist."""
+        if name.topic not in self.view.topics:
+            await self.refresh([name.topic])
+        found = self.view.topics[name.topic].partition(name.partition)
+        if found.leader == NO_NODE:
+            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {name}")
+        return found
+
+    async def by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[PartitionInfo]]:
+        """Partitions by the node id of their leader."""
+        found: dict[int, list[PartitionInfo]] = {}
+        for name in names:
+            partition = await self.leader(name)
+            found.setdefault(partition.leader, []).append(partition)
+        return found
+
+    # -- trying again
+
+    async def retrying(
+        self,
+        action: Callable[[], Awaitable[T]],
+        *,
+        topics: Collection[str] = (),
+        repeat_lost: bool = True,
+        retry_for_s: float | None = None,
+    ) -> T:
+        """Do it until it succeeds, fails for good, or time is up; `topics` are looked up anew in between.
+
+        `repeat_lost`: also after a connection was lost before the answer, when it may have been done already.
+        """
+        clock = asyncio.get_running_loop()
+        deadline_s = clock.time() + (self.settings.retry_for_s if retry_for_s is None else retry_for_s)
+        backoff = Backoff(self.rng, first_s=self.settings.backoff_first_s, max_s=self.settings.backoff_max_s)
+        unknown = 0
+        is_stale = False
+        while True:
+            try:
+                if is_stale:
+                    await self.refresh(topics)
+                return await action()
+            except ConnectionFailed as error:
+                if not self._is_known or (isinstance(error, ConnectionLost) and not repeat_lost):
+                    raise
+                failure: ConnectionFailed | ServerError = error
+            except ServerError as error:
+                unknown += error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if error.code not in STALE | TRANSIENT or unknown >= UNKNOWN_TRIES_MAX:
+                    raise
+                failure = error
+            is_stale = isinstance(failure, ConnectionFailed) or failure.code in STALE
+            wait_s = backoff.next_s()
+            if clock.time() + wait_s > deadline_s:
+                raise failure
+            await asyncio.sleep(wait_s)
+
+
+def unknown_topic(name: str) -> ServerError:
+    return refusal(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name,
+        f"there is no topic {name!r}; make it with `penstock topic create {name}`, "
+        "or see what there is with `penstock topic list`",
+    )

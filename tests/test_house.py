@@ -1,0 +1,112 @@
+"""The house rules, as tests: what a room may import, and how long a file or a function may grow."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "penstock"
+
+PURE_ROOMS = ("wire", "records")
+"""Whole rooms without IO, clocks, dice or tasks."""
+PURE_FILES = (
+    "foundation/codes.py",
+    "foundation/errors.py",
+    "foundation/ids.py",
+    "foundation/settings.py",
+    "log/producers.py",
+    "log/epochs.py",
+    "log/settings.py",
+    "log/admission.py",
+    "log/keytable.py",
+    "cluster/image.py",
+    "cluster/keys.py",
+    "cluster/topics.py",
+    "broker/fetch_sessions.py",
+    "broker/configs.py",
+    "broker/settings.py",
+)
+"""Pure files of rooms that also have shells."""
+BANNED = {"time", "random", "secrets", "asyncio", "socket", "os", "pathlib", "threading", "concurrent", "subprocess"}
+DISK_ONLY = {"os", "mmap", "shutil"}
+"""In the log, only disk.py may touch the operating system: everything else goes through the port."""
+FILE_LINES_MAX = 420
+FUNCTION_LINES_MAX = 62
+
+
+def _python_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _pure_files() -> list[Path]:
+    rooms = [path for room in PURE_ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]
+    return rooms + [SOURCE / name for name in PURE_FILES]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module.partition(".")[0]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", _pure_files(), ids=_name)
+def test_a_pure_file_imports_no_io_no_clock_and_no_dice(path: Path) -> None:
+    assert not set(_imports(path)) & BANNED
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "log").glob("*.py")), ids=_name)
+def test_in_the_log_only_the_disk_touches_the_operating_system(path: Path) -> None:
+    if path.name != "disk.py":
+        assert not set(_imports(path)) & (DISK_ONLY | {"time", "random", "asyncio", "socket"})
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_name)
+def test_a_file_holds_one_idea(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_name)
+def test_a_function_is_read_at_one_look(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", _python_files(), ids=_name)
+def test_packages_hold_no_logic(path: Path) -> None:
+    if path.name == "__init__.py":
+        kinds = {type(node) for node in ast.parse(path.read_text()).body}
+        assert kinds <= {ast.Expr, ast.Assign, ast.Import, ast.ImportFrom}
+
+
+def test_every_handler_file_registers_the_api_it_is_named_after() -> None:
+    from penstock.broker.registry import APIS, load_handlers
+
+    load_handlers()
+    named = {path.stem for path in (SOURCE / "broker" / "handlers").glob("*.py")} - {"__init__"}
+    assert {api.key.name.lower() for api in APIS.values()} == named
+
+
+def test_the_layers_of_the_house_hold() -> None:
+    tool = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([tool, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_decision_has_context_choice_and_cost() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert pages
+    for page in pages:
+        text = page.read_text()
+        assert all(part in text for part in ("## Context", "## Choice", "## Cost")), page.name
