@@ -20,7 +20,9 @@ STOP_S = 20.0
 class BrokerProcess:
     """Starts, stops, kills and restarts one broker on one data folder, at the same address every time."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, data_dir: Path | None = None
+    ) -> None:
         self.folder = folder
         self.data_dir = data_dir or folder / "data"
         self.kafka = "127.0.0.1:0"
@@ -55,7 +57,9 @@ class BrokerProcess:
         with self._stderr.open("a") as stderr:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         ready = READY.match(self._first_line())
-        assert ready, f"the broker did not say that it is ready; its stderr:\n{self.log}"
+        if ready is None:
+            self._reap(signal.SIGKILL)
+            raise AssertionError(f"the broker did not say that it is ready; its stderr:\n{self.log}")
         self.kafka, self.http = ready.groups()
         return self
 
@@ -67,26 +71,24 @@ class BrokerProcess:
 
     def stop(self) -> None:
         """Ask it to end, as an operator would; it must do so cleanly."""
-        self._end(signal.SIGTERM, 0)
+        code = self._reap(signal.SIGTERM)
+        assert code == 0, f"the broker ended with {code}; its stderr:\n{self.log}"
 
     def kill(self) -> None:
         """Give it no chance to do anything more."""
-        self._end(signal.SIGKILL, -signal.SIGKILL)
+        self._reap(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals, expected: int) -> None:
+    def _reap(self, number: signal.Signals) -> int:
+        """Send a signal, wait for the end, and return the exit code."""
         process, self._process = self._process, None
         assert process is not None, "the broker does not run"
-        assert process.stdout is not None
-        process.send_signal(number)
-        try:
-            code = process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"the broker did not end within {STOP_S:g} s; its stderr:\n{self.log}") from None
-        finally:
-            process.stdout.close()
-        assert code == expected, f"the broker ended with {code}, expected {expected}; its stderr:\n{self.log}"
+        with process:  # closes its output
+            process.send_signal(number)
+            try:
+                return process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"the broker did not end in {STOP_S:g} s; its stderr:\n{self.log}") from None
 
     def finish(self) -> None:
         """Stop it if it still runs; whatever it ran into must not have been a surprise to it."""

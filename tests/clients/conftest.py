@@ -1,6 +1,8 @@
 """One broker for all tests that do not need their own, and a driver for every client library."""
 
 import itertools
+import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,14 @@ def confluent(broker: BrokerProcess) -> ConfluentDriver:
 def raw(broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(broker.address) as client:
         yield client
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """Randomness with a seed, which a failing test shows in its captured output."""
+    seed = random.SystemRandom().getrandbits(32)
+    sys.stdout.write(f"seed {seed}\n")
+    return random.Random(seed)
 
 
 _numbers = itertools.count()

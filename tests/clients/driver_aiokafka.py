@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import KafkaError, for_code
 
 from .driving import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
@@ -17,6 +17,7 @@ from .waiting import PATIENCE_S
 class AiokafkaDriver:
     name = "aiokafka"
     compressions = COMPRESSIONS
+    error = KafkaError
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -123,6 +124,10 @@ class AiokafkaDriver:
 
     # -- administration
 
+    @staticmethod
+    def code_of(error: KafkaError) -> int:
+        return error.errno
+
     def administer(self, work: Callable[[AIOKafkaAdminClient], Any]) -> Any:
         """What `work`, a coroutine function, makes of an admin client."""
 
@@ -165,6 +170,11 @@ class AiokafkaDriver:
 
     def topics(self) -> set[str]:
         return set(self.administer(lambda admin: admin.list_topics()))
+
+    def cluster(self) -> tuple[str, int, list[tuple[int, str, int]]]:
+        found = self.administer(lambda admin: admin.describe_cluster())
+        brokers = [(node["node_id"], node["host"], node["port"]) for node in found["brokers"]]
+        return found["cluster_id"], found["controller_id"], brokers
 
 
 def check(codes: Sequence[int]) -> None:

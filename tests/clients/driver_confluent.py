@@ -5,13 +5,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -22,6 +31,7 @@ from .waiting import PATIENCE_S
 class ConfluentDriver:
     name = "confluent-kafka"
     compressions = COMPRESSIONS
+    error = KafkaException
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -112,6 +122,10 @@ class ConfluentDriver:
 
     # -- administration
 
+    @staticmethod
+    def code_of(error: KafkaException) -> int:
+        return error.args[0].code()
+
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         self.admin.create_topics([NewTopic(topic, partitions, config=dict(configs or {}))])[topic].result(PATIENCE_S)
 
@@ -144,6 +158,14 @@ class ConfluentDriver:
 
     def topics(self) -> set[str]:
         return set(self.admin.list_topics(timeout=PATIENCE_S).topics)
+
+    def cluster(self) -> tuple[str, int, list[tuple[int, str, int]]]:
+        found = self.admin.describe_cluster().result(PATIENCE_S)
+        return found.cluster_id, found.controller.id, [(node.id, node.host, node.port) for node in found.nodes]
+
+    def offset_of_latest_time(self, topic: str) -> int:
+        wanted = TopicPartition(topic, 0)
+        return self.admin.list_offsets({wanted: OffsetSpec.max_timestamp()})[wanted].result(PATIENCE_S).offset
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:

@@ -13,14 +13,18 @@ with warnings.catch_warnings():
     # Warnings are errors in tests, and kafka-python reads its definitions in a way that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic
+    from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic, OffsetSpec
     from kafka.codec import has_snappy
+    from kafka.errors import KafkaError, KafkaTimeoutError
+
+__all__ = ["ConfigResource", "ConfigResourceType", "KafkaPythonDriver", "KafkaTimeoutError", "TopicPartition", "read"]
 
 
 class KafkaPythonDriver:
     name = "kafka-python"
     # Its snappy needs the package python-snappy beside it.
     compressions = tuple(codec for codec in COMPRESSIONS if codec != "snappy" or has_snappy())
+    error = KafkaError
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -39,7 +43,9 @@ class KafkaPythonDriver:
         self, topic: str, messages: Sequence[Outgoing], *, compression: str = "none", idempotent: bool = False
     ) -> None:
         codec = None if compression == "none" else compression
-        with self.producer(compression_type=codec, enable_idempotence=idempotent, acks="all", linger_ms=5) as producer:
+        with self.producer(
+            compression_type=codec, enable_idempotence=idempotent, acks="all", linger_ms=5
+        ) as producer:
             futures = [
                 producer.send(
                     topic,
@@ -108,6 +114,10 @@ class KafkaPythonDriver:
 
     # -- administration
 
+    @staticmethod
+    def code_of(error: KafkaError) -> int:
+        return error.errno
+
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -122,7 +132,8 @@ class KafkaPythonDriver:
 
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         with self.admin() as admin:
-            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+            answer = admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+            assert answer == {"topic": {topic: "OK"}}
 
     def config(self, topic: str, name: str) -> tuple[str, int]:
         with self.admin() as admin:
@@ -142,6 +153,17 @@ class KafkaPythonDriver:
     def topics(self) -> set[str]:
         with self.admin() as admin:
             return set(admin.list_topics())
+
+    def cluster(self) -> tuple[str, int, list[tuple[int, str, int]]]:
+        with self.admin() as admin:
+            found = admin.describe_cluster()
+        brokers = [(node["broker_id"], node["host"], node["port"]) for node in found["brokers"]]
+        return found["cluster_id"], found["controller_id"], brokers
+
+    def offset_of_latest_time(self, topic: str) -> int:
+        place = TopicPartition(topic, 0)
+        with self.admin() as admin:
+            return admin.list_partition_offsets({place: OffsetSpec.MAX_TIMESTAMP})[place].offset
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[Message]:

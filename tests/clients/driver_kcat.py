@@ -27,13 +27,16 @@ class KcatDriver:
     def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """kcat's output; it must not fail."""
         done = subprocess.run(
-            ["kcat", "-b", self.bootstrap, "-m", "10", *arguments], input=stdin, capture_output=True, timeout=PATIENCE_S
+            ["kcat", "-b", self.bootstrap, "-m", "10", *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """By asking for it, on a broker that makes topics when they are asked for: `partitions` must be its default."""
+        """By asking for it, on a broker that then makes it; `partitions` must be the broker's default."""
         self.run("-L", "-J", "-t", topic, "-X", "allow.auto.create.topics=true")
 
     def produce(

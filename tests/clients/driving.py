@@ -1,9 +1,14 @@
 """What every client library can do, in one small interface: a driver stands in front of each."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
 
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS: Final = time.time_ns() // 1_000_000
@@ -65,6 +70,12 @@ class Driver(Protocol):
 class AdminDriver(Driver, Protocol):
     """A client library that can administer too. (kcat cannot.)"""
 
+    error: type[Exception]
+    """What the library raises when the broker refuses something."""
+
+    def code_of(self, error: Exception) -> int:
+        """Kafka's number of an error that the library raised."""
+
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None: ...
 
     def config(self, topic: str, name: str) -> tuple[str, int]:
@@ -76,3 +87,14 @@ class AdminDriver(Driver, Protocol):
     def delete_topic(self, topic: str) -> None: ...
 
     def topics(self) -> set[str]: ...
+
+    def cluster(self) -> tuple[str, int, list[tuple[int, str, int]]]:
+        """The cluster's id, its controller, and its brokers as (id, host, port)."""
+
+
+@contextmanager
+def refused(driver: AdminDriver, code: ErrorCode) -> Iterator[None]:
+    """What happens inside is refused by the broker with this code, as the client library shows it."""
+    with pytest.raises(driver.error) as caught:
+        yield
+    assert ErrorCode(driver.code_of(caught.value)) is code

@@ -14,8 +14,6 @@ TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
 MEGABYTE = 1_000_000
 
 
-
-
 def contents(messages: list) -> list[tuple]:
     return [(message.key, message.value, message.headers) for message in messages]
 
@@ -67,11 +65,9 @@ def test_headers_null_keys_and_null_values_arrive_as_they_were_sent(client: Driv
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_messages_of_a_megabyte_go_through(client: Driver, topic: str, compression: str) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print(f"seed {seed}")
+def test_messages_of_a_megabyte_go_through(client: Driver, topic: str, compression: str, rng: random.Random) -> None:
     # Hexadecimal, so that kcat can show it; compression halves it.
-    sent = [Outgoing(value=random.Random(seed + n).randbytes(MEGABYTE // 2).hex().encode()) for n in range(3)]
+    sent = [Outgoing(value=rng.randbytes(MEGABYTE // 2).hex().encode()) for _ in range(3)]
     client.produce(topic, sent, compression=compression)
     assert contents(client.consume_from_start(topic, len(sent))) == contents(sent)
 

@@ -75,9 +75,11 @@ def check_codec(data: Buffer, compression: str) -> None:
     assert codecs == {Codec[compression.upper()]}
 
 
-def test_every_client_reads_what_a_client_wrote(written: tuple[str, dict[int, list[Message]]], client: Driver) -> None:
+def test_every_client_reads_what_a_client_wrote(
+    written: tuple[str, dict[int, list[Message]]], client: Driver
+) -> None:
     topic, expected = written
     assert expected
     for partition, wanted in expected.items():
         if COMPRESSIONS[partition] in client.compressions:
-            assert client.consume_from_start(topic, COUNT, partition) == wanted, COMPRESSIONS[partition]
+            assert client.consume(topic, 0, COUNT, partition) == wanted, COMPRESSIONS[partition]

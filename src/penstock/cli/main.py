@@ -1,11 +1,17 @@
-"""`penstock`: the command and its groups. Each group is imported when it is used, so that `serve` starts fast."""
+"""`penstock`: the command and its groups. Each group is imported when it is used, so that `serve` starts fast.
+
+Exit codes: 0 well done, 1 the cluster refused or damage was found, 2 the command was misused, 130 interrupted.
+"""
 
 import importlib
-from typing import Final
+import os
+import sys
+from typing import Any, Final
 
 import click
 
 import penstock
+from penstock.foundation.errors import PenstockError
 
 _COMMANDS: Final = {
     "serve": "penstock.cli.serve:serve",
@@ -14,6 +20,17 @@ _COMMANDS: Final = {
     "subscribe": "penstock.cli.subscribe:subscribe",
     "log": "penstock.cli.log:log",
 }
+INTERRUPTED: Final = 130
+
+
+class Misuse(click.ClickException):
+    """A usage error on one line."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        where = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
+        super().__init__(error.format_message().rstrip(".") + where)
 
 
 class LazyGroup(click.Group):
@@ -27,6 +44,26 @@ class LazyGroup(click.Group):
         module, _, name = where.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The one place where errors become exit codes and single lines."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # here, where a closed pipe can still be met
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise Misuse(error) from error
+        except PenstockError as error:
+            raise click.ClickException(" ".join(error.message.split())) from error
+        except (KeyboardInterrupt, click.Abort):
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Python must not flush into the closed pipe again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -79,7 +79,7 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class DescribedPartition:
     """A partition as `Admin.describe` finds it. `held` and `size_bytes` are None where they cannot be had."""
 
     name: TopicPartition
@@ -131,7 +131,7 @@ class Admin:
 
         return await self._client.retrying(ask, repeat_lost=False)
 
-    async def list(self) -> list[TopicInfo]:
+    async def topics(self) -> list[TopicInfo]:
         """All topics, by name."""
 
         async def ask() -> list[TopicInfo]:
@@ -148,14 +148,14 @@ class Admin:
 
         return await self._client.retrying(ask)
 
-    async def describe(self, name: str) -> list[PartitionState]:
+    async def describe(self, name: str) -> list[DescribedPartition]:
         """The partitions of a topic. One that is offline is described too: it must not hide the others."""
         topic = await self.topic(name)
         first, _ = await list_offsets_once(self._client, topic.names, When.EARLIEST)
         last, failed = await list_offsets_once(self._client, topic.names, When.LATEST)
         sizes = await self.sizes(topic)
         return [
-            PartitionState(
+            DescribedPartition(
                 name=partition,
                 leader=info.leader,
                 leader_epoch=info.leader_epoch,

@@ -37,6 +37,8 @@ class ClientSettings:
     """How long something that may yet succeed is tried again."""
     backoff_first_s: float = 0.05
     backoff_max_s: float = 1.0
+    topic_age_max_s: float = 300.0
+    """How long what is known of a topic is used before it is asked for again: topics grow."""
 
 
 class KafkaClient:
@@ -52,6 +54,7 @@ class KafkaClient:
         self.rng: Final = rng or Random()
         self.view = ClusterView()
         self._is_known = False
+        self._asked_s: dict[str, float] = {}
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._connecting: defaultdict[tuple[Address, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -124,6 +127,8 @@ class KafkaClient:
             self.view = ClusterView()
         self.view = self.view.updated(response)
         self._is_known = True
+        now_s = asyncio.get_running_loop().time()
+        self._asked_s |= {topic.name or "": now_s for topic in response.topics}
         for topic in response.topics:
             if topics and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(topic.name or "")
@@ -135,11 +140,14 @@ class KafkaClient:
         """A topic with its partitions, from memory if it was asked for before."""
 
         async def look() -> TopicInfo:
-            if name not in self.view.topics:
-                await self.refresh([name])
-            return self.view.topics[name]
+            return (await self.refresh([name])).topics[name]
 
-        return self.view.topics.get(name) or await self.retrying(look)
+        known = self.view.topics.get(name)
+        if known is not None:
+            age_s = asyncio.get_running_loop().time() - self._asked_s[name]
+            if age_s < self.settings.topic_age_max_s:
+                return known
+        return await self.retrying(look)
 
     async def leader(self, name: TopicPartition) -> PartitionInfo:
         """The partition with its leader; ServerError where it has none, or does not exist."""

@@ -83,7 +83,7 @@ _ADVICE: Final = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "it exists already; choose another name",
     ErrorCode.POLICY_VIOLATION: "a policy forbids it; see the topic's settings with `penstock topic describe`",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync; start brokers, or lower min.insync.replicas",
-    ErrorCode.KAFKA_STORAGE_ERROR: "its log is offline; the broker's own log says why, `penstock log inspect` shows it",
+    ErrorCode.KAFKA_STORAGE_ERROR: "its log is offline; the broker's own log says why, `penstock log inspect` where",
     ErrorCode.REQUEST_TIMED_OUT: "the brokers took too long; try again",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not take that compression; choose another",
     ErrorCode.INVALID_TIMESTAMP: "the timestamp is too far from the broker's clock; correct it",

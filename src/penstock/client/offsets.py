@@ -107,7 +107,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading starts: `Start(Origin.EARLIEST)`, `Start(Origin.OFFSET, 17)`, `Start(Origin.TIME, 1767225600000)`.
+    """Where to start: `Start(Origin.EARLIEST)`, `Start(Origin.OFFSET, 17)`, `Start(Origin.TIME, 1767225600000)`.
 
     `Origin.BACK` counts from the end: the last so many offsets of each partition.
     """

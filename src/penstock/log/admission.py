@@ -2,7 +2,7 @@
 
 from penstock.foundation.errors import InvalidRecord
 from penstock.log.settings import LogSettings
-from penstock.records.batch import HEADER_BYTES, BatchHeader, check_client_batch, read_header
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_client_batch, read_header
 from penstock.records.build import build_batch, read_records
 from penstock.records.columns import decode_columns
 from penstock.records.compression import CODEC_MASK, Codec
@@ -41,8 +41,7 @@ def must_open(batch: Buffer, settings: LogSettings) -> bool:
 
 def admit(batch: Buffer, settings: LogSettings) -> Buffer:
     """The batch to append in the place of this one. Costs time by the record: call it where that does no harm."""
-    header = read_header(batch)
-    check_client_batch(batch, 0, header)
+    header = read_client_batch(batch)
     if settings.compacted:
         _check_keys(batch)
     codec = _CODECS.get(settings.compression_type)

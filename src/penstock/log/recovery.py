@@ -13,7 +13,7 @@ from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
 from penstock.log.log import EPOCHS_FILE, Log
-from penstock.log.segment import Place, Segment
+from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
 from penstock.records.batch import BatchHeader, check_batch
@@ -174,8 +174,8 @@ class _TailReader:
                 self.epochs.note(header.leader_epoch, header.base_offset)
                 expected = header.next_offset
                 whole_to = at + header.size_bytes
-            place = Place(at, header.size_bytes, header.base_offset, header.last_offset)
-            segment.note(place, header.max_timestamp, self._settings.index_interval_bytes)
+            base, last = header.base_offset, header.last_offset
+            segment.note(at, header.size_bytes, base, last, header.max_timestamp, self._settings.index_interval_bytes)
         self.checked_bytes += whole_to - position
         if whole_to == segment.size:
             return expected, True

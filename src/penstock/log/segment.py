@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import StorageError
+from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk, File
 from penstock.log.index import Entry, Index
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
@@ -43,29 +44,35 @@ class Segment:
         self.first_timestamp_ms = NO_TIMESTAMP
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
-        self._newest: Place | None = None
+        self._newest_at = self._newest_size = 0
+        self._newest_base = self._newest_last = LONG_MAX  # of the last batch, once it is known
 
     @property
     def size(self) -> int:
         return self.file.size
 
     def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
-        """One batch at the end, with its first and last offset (which are set in it already) and latest time."""
+        """One batch at the end, with its first and last offset (set in it already) and its latest time."""
         position = self.file.size
         self.file.append(batch)
-        self.note(Place(position, len(batch), base, last), timestamp_ms, index_interval_bytes)
+        self.note(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
 
-    def note(self, place: Place, timestamp_ms: int, index_interval_bytes: int) -> None:
+    def note(
+        self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
+    ) -> None:
         """What is remembered of a batch: used by appends and by recovery alike."""
-        latest_ms = self.latest_ms
-        if place.position - self._indexed_to > index_interval_bytes:
-            self.index.add(Entry(place.base_offset - self.base_offset, place.position, latest_ms))
-            self._indexed_to = place.position
+        latest_ms = self._latest_ms
+        if latest_ms is None:
+            latest_ms = self.latest_ms
+        if position - self._indexed_to > index_interval_bytes:
+            self.index.add(Entry(base - self.base_offset, position, latest_ms))
+            self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
         if self.first_timestamp_ms < 0:
             self.first_timestamp_ms = timestamp_ms
-        self._newest = place
+        self._newest_at, self._newest_size = position, size
+        self._newest_base, self._newest_last = base, last
 
     @property
     def latest_ms(self) -> int:
@@ -89,9 +96,10 @@ class Segment:
 
     def locate(self, offset: int, blocking: bool = True) -> Place | None:
         """The batch that holds `offset`, or the first one after it; None at the end of the segment."""
-        newest = self._newest
-        if newest is not None and offset >= newest.base_offset:
-            return newest if offset <= newest.last_offset else None
+        if offset >= self._newest_base:
+            if offset > self._newest_last:
+                return None
+            return Place(self._newest_at, self._newest_size, self._newest_base, self._newest_last)
         entry = self.index.floor(offset - self.base_offset)
         for place in self._places(entry.position if entry else 0, blocking):
             if place.last_offset >= offset:
@@ -140,7 +148,7 @@ class Segment:
         """Take back everything from `position` on."""
         self.index.cut(position)
         self.file.truncate(position)
-        self._newest = None
+        self._newest_base = LONG_MAX
         self._latest_ms = None if position else NO_TIMESTAMP
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
@@ -163,8 +171,8 @@ class Segment:
         self._indexed_to = 0
         self._latest_ms = NO_TIMESTAMP
         for position, header in self.headers():
-            place = Place(position, header.size_bytes, header.base_offset, header.last_offset)
-            self.note(place, header.max_timestamp, index_interval_bytes)
+            base, last = header.base_offset, header.last_offset
+            self.note(position, header.size_bytes, base, last, header.max_timestamp, index_interval_bytes)
 
     def rename(self, suffix: str) -> None:
         """Give both files another suffix; the index first, since a segment without one is still whole."""

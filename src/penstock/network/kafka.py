@@ -7,6 +7,7 @@ is left of a request that did not is kept, in a buffer of its own.
 import asyncio
 import contextlib
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
 from time import perf_counter
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.express import ExpressLane, open_lane
 from penstock.broker.handlers.api_versions import served
 from penstock.broker.registry import APIS
 from penstock.foundation.codes import ErrorCode
@@ -26,9 +28,12 @@ from penstock.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
 
-RECEIVE_BYTES: Final = 256 << 10
+RECEIVE_BYTES: Final = 1 << 20
+REST_BYTES_MAX: Final = 256 << 10
+"""Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
 CALLS_MAX: Final = 512
 """Requests of one connection that may wait for their answers; then it is not read from."""
+_START: Final = struct.Struct(">ihhi")  # length, API key, version, correlation id
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
 """For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
 HEADER_BYTES_MIN: Final = 10
@@ -46,7 +51,7 @@ class Probe(Protocol):
 
     def disconnected(self) -> None: ...
 
-    def request(self, api_key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
+    def requests(self, api_key: int, count: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
 
     def refused(self, kind: str) -> None: ...
 
@@ -128,8 +133,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_frame",
         "_handling",
+        "_hang_up",
         "_have",
+        "_lanes",
         "_listener",
+        "_out",
         "_peer",
         "_rest",
         "_stash",
@@ -149,12 +157,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.heard_s = perf_counter()
         self._frame: memoryview | None = None  # a request that is larger than what was read of it
         self._have = 0
-        self._rest = b""  # fewer bytes than a length has
+        self._rest = b""  # the beginning of a small request
         self._stash: memoryview | None = None  # requests that may not be handled yet
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self._handling = False
         self._write_paused = False
         self._stopped = False
+        self._hang_up = False
+        self._lanes: dict[int, ExpressLane] = {}
+        self._out: list[Buffer] = []
 
     # -- the transport's side
 
@@ -246,23 +257,40 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_blocked(self) -> bool:
-        return self.task is not None or self._write_paused or self._stopped or len(self.calls) >= CALLS_MAX
+        if self._transport is None or self._stopped or self._write_paused:
+            return True
+        return self.task is not None or len(self.calls) >= CALLS_MAX
 
     def _consume(self, data: memoryview) -> None:
         """Handle the whole requests in `data`, and keep what is left of it."""
+        listener = self._listener
+        now_ms = listener.broker.clock.now_ms()
+        calls, lanes = self.calls, self._lanes
         at, end = 0, len(data)
         self._handling = True
-        while end - at >= 4 and self._transport is not None:
-            if self._is_blocked:
+        blocked = self._is_blocked
+        while end - at >= _START.size and not blocked:
+            size, api_key, version, correlation_id = _START.unpack_from(data, at)
+            if not HEADER_BYTES_MIN <= size <= listener.frame_bytes_max:
+                self.close("frame_size", f"{size} bytes, at most {listener.frame_bytes_max} are read")
+                at = end
                 break
-            (size,) = LENGTH.unpack_from(data, at)
-            if not HEADER_BYTES_MIN <= size <= self._listener.frame_bytes_max:
-                self.close("frame_size", f"{size} bytes, at most {self._listener.frame_bytes_max} are read")
+            stop = at + 4 + size
+            if stop > end:
                 break
-            if end - at - 4 < size:
-                break
-            self._handle(data[at + 4 : at + 4 + size])
-            at += 4 + size
+            frame = data[at + 4 : stop]
+            at = stop
+            lane = lanes.get(api_key << 16 | version)
+            if lane is not None and not calls:  # else its answer would overtake theirs
+                answer = lane.handle(frame, correlation_id, now_ms)
+                if answer is not None:
+                    self._out += answer
+                    if lane.bytes_out > WRITE_BYTES_HIGH:
+                        self._send()
+                        blocked = self._is_blocked
+                    continue
+            self._handle(frame)
+            blocked = self._is_blocked
         self._handling = False
         self._send()
         if self._transport is not None and at < end:
@@ -272,16 +300,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._is_blocked:
             self._stash = memoryview(bytearray(rest))
             self._pause()
-        elif len(rest) < 4:
+            return
+        size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else 0
+        if size <= REST_BYTES_MAX:
             self._rest = bytes(rest)
-        else:
-            (size,) = LENGTH.unpack_from(rest, 0)
-            # The kernel gives the pages as they are filled: a length alone costs nothing.
-            self._frame = memoryview(bytearray(size))
-            self._have = len(rest) - 4
-            self._frame[: self._have] = rest[4:]
-            if not self._listener.budget.borrow(size, self._go_on):
-                self._pause()
+            return
+        # The kernel gives the pages as they are filled: a length alone costs nothing.
+        self._frame = memoryview(bytearray(size))
+        self._have = len(rest) - 4
+        self._frame[: self._have] = rest[4:]
+        if not self._listener.budget.borrow(size, self._go_on):
+            self._pause()
 
     def _drop_frame(self) -> None:
         if self._frame is not None:
@@ -303,6 +332,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _handle(self, frame: memoryview) -> None:
+        """The general way: decode, find the handler, let it answer now or later."""
         started_s = perf_counter()
         try:
             header = read_request_header(frame)
@@ -323,12 +353,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
         call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self._on_answer)
         self.calls.append(call)
         result = route.handler(request, call, self._listener.broker)
-        if result is None:
-            return
         if isinstance(result, Coroutine):
             self.task = asyncio.get_running_loop().create_task(self._wait(result, call))
-            return
-        call.answer(result)
+        elif result is not None:
+            call.answer(result)
+            self._collect()
+            self._learn(api_key, version, frame, request)
+
+    def _learn(self, api_key: int, version: int, frame: memoryview, request: Any) -> None:
+        """A request that was answered at once may come again: let it take the express lane then."""
+        number = api_key << 16 | version
+        lane = self._lanes.get(number) or open_lane(api_key, version)
+        if lane is not None:
+            self._lanes[number] = lane
+            lane.learn(frame, request, self._listener.broker)
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
         """Run a handler that waits. Whatever it raises ends the connection and is logged."""
@@ -360,26 +398,35 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if self._stash is not None:
                 self._go_on()
 
-    def _send(self) -> None:
-        """Write every answer whose turn it is, in one go."""
+    def _collect(self) -> None:
+        """Queue every answer whose turn it is."""
         calls = self.calls
-        if self._transport is None or not calls or calls[0].parts is None:
-            return
-        out: list[Buffer] = []
         now_s = perf_counter()
-        request = self._listener.probe.request
-        hang_up = False
         while calls and calls[0].parts is not None:
             call = calls.popleft()
             parts = call.parts
             assert parts is not None
-            out += parts
-            hang_up = hang_up or call.hang_up
-            request(call.api_key, now_s - call.started_s, call.frame_bytes, sum(map(len, parts)))
+            self._out += parts
+            self._hang_up = self._hang_up or call.hang_up
+            size = sum(map(len, parts))
+            self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
+
+    def _send(self) -> None:
+        """Write everything that is queued, in one go."""
+        if self.calls:
+            self._collect()
+        for lane in self._lanes.values():
+            if lane.count:
+                seconds = perf_counter() - self.heard_s
+                self._listener.probe.requests(lane.api_key, lane.count, seconds, lane.bytes_in, lane.bytes_out)
+                lane.count = lane.bytes_in = lane.bytes_out = 0
+        if not self._out or self._transport is None:
+            return
+        out, self._out = self._out, []
         size = sum(map(len, out))
         if size > JOIN_BYTES_MAX:
             self._transport.writelines(out)
-        elif size:
+        else:
             self._transport.write(b"".join(out))
-        if hang_up:
+        if self._hang_up:
             self._transport.close()

@@ -47,13 +47,14 @@ class Metrics:
     def refused(self, kind: str) -> None:
         self._refused[kind] += 1
 
-    def request(self, api_key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def requests(self, api_key: int, count: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        """`count` requests were answered, each after `seconds`."""
         api = self._apis[api_key]
-        api.count += 1
-        api.seconds += seconds
+        api.count += count
+        api.seconds += seconds * count
         api.bytes_in += bytes_in
         api.bytes_out += bytes_out
-        api.buckets[min(int(seconds * 1e6).bit_length(), BUCKETS)] += 1
+        api.buckets[min(int(seconds * 1e6).bit_length(), BUCKETS)] += count
 
     # -- Prometheus's side
 

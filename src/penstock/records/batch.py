@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge, PenstockError
 from penstock.records import kernel
 from penstock.records.compression import CODEC_MASK, Codec, codec_of
 from penstock.records.errors import UnsupportedMessageFormat
@@ -36,7 +36,7 @@ DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp says when tombstones
 BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 
 _INT64: Final = struct.Struct(">q")
-_INT32: Final = struct.Struct(">i")
+_PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
 
@@ -145,32 +145,58 @@ def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
         raise CorruptMessage(f"batch at byte {at} has CRC {found:#010x}, its header says {header.crc:#010x}")
 
 
-def check_client_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
-    """`check_batch`, and what only a batch from a producer must keep to.
+def read_client_batch(buf: Buffer) -> BatchHeader:
+    """The header of the one batch that a producer sent, after `check_batch` and what only producers must keep to.
 
-    Records are counted if they are not compressed; compressed ones stay closed.
+    Records are counted if they are not compressed; compressed ones stay closed. On the hot path: one long question,
+    and only who answers it with no is asked which part it was.
     """
-    check_batch(buf, at, header)
-    _, length, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = header
-    if last_offset_delta != count - 1:  # which no count below 1 can meet
-        raise InvalidRecord(f"batch of {count} records has last offset delta {last_offset_delta}")
-    if attributes & BROKER_ONLY:
-        raise InvalidRecord(f"batch has attributes {attributes:#x}, of which {BROKER_ONLY:#x} are the broker's")
-    if producer_id < 0:
-        if producer_id != -1 or attributes & TRANSACTIONAL:
-            raise InvalidRecord(f"batch has producer id {producer_id} and attributes {attributes:#x}")
-    elif epoch < 0 or sequence < 0:
-        raise InvalidRecord(f"producer {producer_id} sent epoch {epoch}, sequence {sequence}")
-    if attributes & CODEC_MASK:
-        codec_of(attributes)  # refuses what nobody could decompress
-    elif kernel.active.count_records(buf, at + HEADER_BYTES, at + LENGTH_END + length) != count:
-        raise CorruptMessage(f"batch of {count} records does not hold just that many")
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    header = read_header(view)
+    _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = header
+    if (
+        magic == MAGIC
+        and LENGTH_END + length == len(view)
+        and last_offset_delta == count - 1
+        and count > 0
+        and not attributes & BROKER_ONLY
+        and (epoch >= 0 <= sequence if producer_id >= 0 else producer_id == -1 and not attributes & TRANSACTIONAL)
+        and crc32c(view[ATTRIBUTES_AT:]) == crc
+        and (
+            attributes & CODEC_MASK <= Codec.ZSTD
+            if attributes & CODEC_MASK
+            else kernel.active.count_records(view, HEADER_BYTES, len(view)) == count
+        )
+    ):
+        return header
+    raise _why_not(view, header)
 
 
-def patch_offsets(buf: bytearray | memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log. The CRC covers neither field."""
-    _INT64.pack_into(buf, at, base_offset)
-    _INT32.pack_into(buf, at + LEADER_EPOCH_AT, leader_epoch)
+def _why_not(buf: memoryview, header: BatchHeader) -> PenstockError:
+    """What is wrong with a producer's batch."""
+    try:
+        check_batch(buf, 0, header)
+        codec_of(header.attributes)
+    except PenstockError as error:
+        return error
+    if header.size_bytes != len(buf):
+        return InvalidRecord("a produce request carries exactly one record batch a partition")
+    if header.last_offset_delta != header.count - 1:
+        return CorruptMessage(f"batch of {header.count} records has last offset delta {header.last_offset_delta}")
+    if header.attributes & BROKER_ONLY:
+        return InvalidRecord(f"attributes {header.attributes:#x}: {BROKER_ONLY:#x} are the broker's to set")
+    if header.producer_id < -1 or (header.producer_id == -1 and header.is_transactional):
+        return InvalidRecord(f"producer id {header.producer_id} with attributes {header.attributes:#x}")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        return InvalidRecord(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}"
+        )
+    return CorruptMessage(f"batch of {header.count} records does not hold just that many")
+
+
+def patch_offsets(buf: bytearray | memoryview, length: int, base_offset: int, leader_epoch: int) -> None:
+    """Give a batch of that length its place in the log. The CRC covers neither field."""
+    _PLACE.pack_into(buf, 0, base_offset, length, leader_epoch)
 
 
 def patch_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int) -> None:

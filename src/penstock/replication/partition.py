@@ -8,8 +8,9 @@ from typing import Final
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
+from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
-from penstock.log.settings import Flush
+from penstock.log.settings import Flush, LogSettings
 from penstock.wire.schema import Buffer
 
 Waiter = Callable[[], None]
@@ -46,6 +47,8 @@ class Partition:
         self._until: list[tuple[int, int, Waiter]] = []
         self._watchers: dict[int, Waiter] = {}
         self.high_watermark = log.end_offset if log else 0
+        self.is_express = False
+        """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
 
     @property
     def log(self) -> Log:
@@ -61,10 +64,18 @@ class Partition:
         """Answer with a storage error from now on; everyone who waits is told to look again."""
         self.offline_reason = reason
         self._log = None
+        self.is_express = False
         self._wake_watchers()
         waiting, self._until = self._until, []
         for _, _, waiter in waiting:
             waiter()
+
+    def follow(self, settings: LogSettings, leader_epoch: int) -> None:
+        """The topic's settings or the leader's epoch may have changed."""
+        self.leader_epoch = leader_epoch
+        if self._log is not None:
+            self._log.settings = settings
+            self.is_express = settings.flush is Flush.OS and not may_open(settings)
 
     def check_epoch(self, epoch: int) -> None:
         """A client that names a leader epoch must name this one (KIP-320)."""
@@ -78,11 +89,13 @@ class Partition:
 
     def append(self, batch: bytearray | memoryview, now_ms: int) -> Appended:
         """Append one producer's batch. It is committed once `high_watermark` has passed its last offset."""
-        log = self.log
+        log = self._log or self.log
         appended = log.append(batch, self.leader_epoch, now_ms)
         if log.settings.flush is Flush.OS:
-            if not appended.repeated:
-                self.advance(appended.last_offset + 1)
+            if self._until or self._watchers:
+                self.advance(log.end_offset)
+            else:
+                self.high_watermark = log.end_offset
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended

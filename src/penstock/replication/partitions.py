@@ -138,11 +138,9 @@ class Partitions:
         settings = self._settings_of(topic)
         for number, partition in table.items():
             state = topic.partitions[number]
-            partition.leader_epoch = state.leader_epoch
-            if partition.is_online:
-                partition.log.settings = settings
-                if settings.storage is Storage.MEMORY:
-                    partition.log.offset_limit = state.reserved_to
+            partition.follow(settings, state.leader_epoch)
+            if partition.is_online and settings.storage is Storage.MEMORY:
+                partition.log.offset_limit = state.reserved_to
 
     def _remove(self, topic_id: bytes) -> None:
         table = self.by_id.pop(topic_id)

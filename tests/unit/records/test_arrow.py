@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import InvalidRecord
 from penstock.records.arrow import from_arrow, to_arrow
-from penstock.records.batch import check_client_batch, patch_log_append_time, read_header
+from penstock.records.batch import patch_log_append_time, read_client_batch, read_header
 from penstock.records.build import Record, build_batch, control_marker, read_records
 from penstock.records.compression import Codec
 
@@ -127,7 +127,7 @@ def test_rows_are_written_for_a_producer() -> None:
     table = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
     batch = from_arrow(table, producer_id=5, producer_epoch=1, base_sequence=7, transactional=True, timestamp_ms=9)
     header = read_header(batch)
-    check_client_batch(batch, 0, header)
+    assert read_client_batch(batch) == header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 7)
     assert header.is_transactional
     assert [(r.key, r.value, r.timestamp_ms) for r in read_records(batch)] == [(None, b"a", 9), (None, b"b", 9)]

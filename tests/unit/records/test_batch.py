@@ -16,9 +16,9 @@ from penstock.records.batch import (
     TRANSACTIONAL,
     batches,
     check_batch,
-    check_client_batch,
     patch_log_append_time,
     patch_offsets,
+    read_client_batch,
     read_header,
 )
 from penstock.records.build import Record, build_batch, read_records
@@ -41,8 +41,8 @@ def sealed(batch: bytearray) -> bytearray:
     return batch
 
 
-def check(batch: Buffer, at: int = 0) -> None:
-    check_client_batch(batch, at, read_header(batch, at))
+def check(batch: Buffer) -> None:
+    assert read_client_batch(batch) == read_header(batch)
 
 
 def test_a_header_reads_as_it_was_written() -> None:
@@ -115,8 +115,13 @@ def test_an_unknown_magic_is_corrupt(magic: int) -> None:
 def test_a_good_batch_passes_wherever_it_lies(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec, producer_id=4, producer_epoch=0, base_sequence=0)
     check(batch)
-    check(b"before" + batch + b"after", 6)
+    check(memoryview(b"before" + batch + b"after")[6:-5])
     check(memoryview(batch).toreadonly())
+
+
+def test_two_batches_where_one_is_expected_are_refused() -> None:
+    with pytest.raises(InvalidRecord, match="exactly one"):
+        read_client_batch(build_batch(RECORDS) + build_batch(RECORDS))
 
 
 @pytest.mark.usefixtures("twin")
@@ -131,13 +136,12 @@ def test_a_batch_with_a_wrong_crc_is_refused() -> None:
 
 def test_base_offset_and_leader_epoch_may_change_without_a_new_crc() -> None:
     batch = build_batch(RECORDS)
-    two = batch + batch
-    patch_offsets(two, len(batch), 2**40, 77)
-    header = read_header(two, len(batch))
-    assert (header.base_offset, header.leader_epoch) == (2**40, 77)
-    assert two[: len(batch)] == batch
-    check_batch(two, len(batch), header)
-    assert [record.offset for record in read_records(two[len(batch) :])] == [2**40, 2**40 + 1, 2**40 + 2]
+    before = read_header(batch)
+    patch_offsets(batch, before.length, 2**40, 77)
+    header = read_header(batch)
+    assert header == before._replace(base_offset=2**40, leader_epoch=77)
+    check_batch(batch, 0, header)
+    assert [record.offset for record in read_records(batch)] == [2**40, 2**40 + 1, 2**40 + 2]
 
 
 @pytest.mark.usefixtures("twin")
@@ -158,11 +162,11 @@ def test_log_append_time_is_stamped_on_every_record_and_sealed(codec: Codec) -> 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"count": 0, "last_offset_delta": 0}, InvalidRecord),
+        ({"count": 0, "last_offset_delta": 0}, CorruptMessage),
         ({"count": -1}, CorruptMessage),
         ({"last_offset_delta": -1}, CorruptMessage),
-        ({"last_offset_delta": 3}, InvalidRecord),
-        ({"count": 4}, InvalidRecord),
+        ({"last_offset_delta": 3}, CorruptMessage),
+        ({"count": 4}, CorruptMessage),
         ({"count": 4, "last_offset_delta": 3}, CorruptMessage),
         ({"count": 2, "last_offset_delta": 1}, CorruptMessage),
         ({"attributes": CONTROL}, InvalidRecord),

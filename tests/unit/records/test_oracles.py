@@ -14,7 +14,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy as AiokafkaPur
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonReader
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from penstock.records.batch import check_batch, check_client_batch, patch_log_append_time, read_header
+from penstock.records.batch import check_batch, patch_log_append_time, read_client_batch, read_header
 from penstock.records.build import Record, build_batch, control_marker, read_records, skip_marker
 from penstock.records.columns import decode_columns, select_records
 from penstock.records.compression import Codec
@@ -109,7 +109,7 @@ def test_we_read_what_clients_build(builder: Any, codec: Codec) -> None:
         assert oracle.append(n, timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=headers)
     batch = bytes(oracle.build())
     header = read_header(batch)
-    check_client_batch(batch, 0, header)
+    assert read_client_batch(batch) == header
     assert header.codec is codec
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (12, 3, 40)
     assert header.is_transactional
@@ -190,7 +190,7 @@ def test_we_read_what_java_builds(codec: Codec) -> None:
     batch = bytes.fromhex(FROM_JAVA[codec])
     header = read_header(batch)
     check_batch(batch, 0, header)
-    check_client_batch(batch, 0, header)
+    assert read_client_batch(batch) == header
     assert header.codec is codec
     assert read_records(batch) == JAVA_RECORDS
 

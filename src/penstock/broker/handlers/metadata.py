@@ -11,6 +11,7 @@ from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topics import NewTopic, plan_create
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, TopicExists
+from penstock.foundation.ids import check_topic_name
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -96,6 +97,8 @@ def _described(
     try:
         if wanted.name in refused:
             raise refused[wanted.name]
+        if wanted.name and wanted.name not in broker.image.by_name:
+            check_topic_name(wanted.name)  # a name that no topic can have is not worth asking for again
         return describe_topic(broker.topic(wanted.name, wanted.topic_id), operations)
     except PenstockError as error:
         return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())

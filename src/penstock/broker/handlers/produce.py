@@ -37,7 +37,8 @@ def produce(
     if broker.partitions.open_batches:
         closed = _batches_to_open(request, broker)
         if closed:
-            return _open_then_append(request, call, broker, closed)
+            # Copied here and not in the coroutine: before that runs, another connection may read into the buffer.
+            return _open_then_append(request, call, broker, closed, _copies(request))
     return _append_all(request, call, broker, {})
 
 
@@ -183,20 +184,24 @@ def _batches_to_open(
     return found
 
 
-async def _open_then_append(
-    request: ProduceRequest,
-    call: Call,
-    broker: Broker,
-    closed: list[tuple[Partition, tuple[str, bytes, int], Buffer]],
-) -> ProduceResponse | None:
-    """Open what must be opened, on a thread if it is large. The frame's buffer is only ours until the first await."""
-    loop = asyncio.get_running_loop()
-    copies = {
+def _copies(request: ProduceRequest) -> dict[tuple[str, bytes, int], bytearray]:
+    return {
         (topic.name, topic.topic_id, data.index): bytearray(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
         if data.records is not None
     }
+
+
+async def _open_then_append(
+    request: ProduceRequest,
+    call: Call,
+    broker: Broker,
+    closed: list[tuple[Partition, tuple[str, bytes, int], Buffer]],
+    copies: dict[tuple[str, bytes, int], bytearray],
+) -> ProduceResponse | None:
+    """Open what must be opened, on a thread if it is large. Every batch is taken from its copy."""
+    loop = asyncio.get_running_loop()
     opened: Opened = dict(copies)
     for partition, key, _ in closed:
         settings = partition.log.settings

@@ -1,0 +1,85 @@
+"""What the loads need of a server that speaks the Kafka protocol."""
+
+import itertools
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from bench.frames import TOPIC_NAME_BYTES, Shape
+from bench.process import Process
+from bench.talk import Talk
+
+_numbers: Final = itertools.count(1)
+
+
+def topic_name() -> str:
+    """A name that was not used before, as long as all others."""
+    return f"b{next(_numbers):0{TOPIC_NAME_BYTES - 1}d}"
+
+
+class Broker(Protocol):
+    """A server under load. The floor is one too, though it has no topics but the one it is told of."""
+
+    name: str
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def make_topic(self, shape: Shape, partitions: int) -> str: ...
+
+    def drop_topic(self, topic: str) -> None: ...
+
+    def records_in(self, topic: str, partitions: int) -> int: ...
+
+
+class KafkaBroker:
+    """A real broker in a process of its own."""
+
+    name = ""
+    topic_configs: Mapping[str, str] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: Process | None = None
+        self.ready_line_s = 0.0
+        self.first_answer_s = 0.0
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, f"{self.name} is not running"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        return self.process.port
+
+    def start(self) -> None:
+        """Start it and wait for its first answer."""
+        raise NotImplementedError
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.stop(number)
+            self._process = None
+
+    def make_topic(self, shape: Shape, partitions: int) -> str:
+        name = topic_name()
+        with Talk(self.port) as talk:
+            talk.create_topic(name, partitions, self.topic_configs)
+        return name
+
+    def drop_topic(self, topic: str) -> None:
+        with Talk(self.port) as talk:
+            talk.delete_topic(topic)
+
+    def records_in(self, topic: str, partitions: int) -> int:
+        with Talk(self.port) as talk:
+            return sum(talk.end_offsets(topic, partitions))

@@ -1,0 +1,30 @@
+"""Penstock itself, as a user runs it: `penstock serve` with nothing set but where."""
+
+import sys
+from pathlib import Path
+
+from bench.broker import KafkaBroker
+from bench.process import Process, free_port
+
+
+class Penstock(KafkaBroker):
+    name = "Penstock"
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        command = [
+            Path(sys.executable).parent / "penstock",
+            "serve",
+            "--data-dir",
+            self.folder / "data",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--http",
+            f"127.0.0.1:{free_port()}",
+            "--log-level",
+            "warning",
+        ]
+        self._process = Process(command, self.folder / "stderr", port)
+        self.first_answer_s = self._process.wait_for_answer()
+        self.ready_line_s = self._process.wait_for_line()

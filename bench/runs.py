@@ -1,0 +1,191 @@
+"""The loads themselves: the same requests against any broker, and a check that it did what it answered."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bench.broker import Broker
+from bench.frames import VERSION, Frame, Shape, batch_of, fetch_frame, produce_frame
+from bench.load import Load, Sample
+from bench.measure import settle
+from bench.talk import Talk, WrongAnswer
+from penstock.records.batch import patch_offsets, read_header
+from penstock.wire.frames import read_response
+from penstock.wire.keys import ApiKey
+
+PARTITIONS: Final = 4
+FETCH_FRAMES_MAX: Final = 4096
+VISIBLE_S_MAX: Final = 10.0
+
+SINGLE: Final = Shape(name="1 record of 100 B", records=1, value_bytes=100, connections=8, depth=16)
+MEDIUM: Final = Shape(name="16 KiB batch", records=16, value_bytes=1007, connections=8, depth=4)
+LARGE: Final = Shape(name="128 KiB batch", records=128, value_bytes=1013, connections=8, depth=2)
+SHAPES: Final = (SINGLE, MEDIUM, LARGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How long a run is measured: for a time, or until so many bytes have moved."""
+
+    seconds: float
+    ramp_s: float
+    bytes_max: int = 1 << 62
+    rate_per_s: float = 0.0
+
+
+# -- produce
+
+
+def produce(broker: Broker, shape: Shape, acks: int, window: Window, folder: Path) -> Sample:
+    """Append to a fresh topic, then check that everything that was acknowledged is there."""
+    settle()
+    topic = broker.make_topic(shape, PARTITIONS)
+    try:
+        frames = [produce_frame(topic, number, shape, acks) for number in range(PARTITIONS)]
+        answer_bytes = _check_produce(broker, frames[0], topic)
+        load = Load(
+            port=broker.port,
+            frames=[replace(frame, answer_bytes=answer_bytes) for frame in frames],
+            connections=shape.connections,
+            depth=shape.depth,
+            seconds=window.seconds,
+            ramp_s=window.ramp_s,
+            bytes_max=window.bytes_max,
+            rate_per_s=window.rate_per_s,
+        )
+        sample = load.run(folder, broker.pid, shape.batch_bytes)
+        _check_written(broker, topic, (sample.answered_total + 1) * shape.records)
+    finally:
+        broker.drop_topic(topic)
+    return sample
+
+
+def _check_produce(broker: Broker, frame: Frame, topic: str) -> int:
+    """Send one request and read its answer with care. Its size: that of every answer that follows."""
+    with Talk(broker.port) as talk:
+        answer = talk.exchange(frame.data)
+    _, response = read_response(ApiKey.PRODUCE, VERSION, answer)
+    (told,) = response.responses
+    (partition,) = told.partition_responses
+    if told.name != topic or partition.error_code or partition.base_offset != 0:
+        raise WrongAnswer(f"{broker.name}: produce to {topic} answered {told}")
+    return len(answer)
+
+
+def _check_written(broker: Broker, topic: str, expected: int) -> None:
+    give_up_s = time.monotonic() + VISIBLE_S_MAX
+    while (found := broker.records_in(topic, PARTITIONS)) != expected:
+        if time.monotonic() > give_up_s:
+            raise WrongAnswer(f"{broker.name}: {expected} records were acknowledged, {found} are in {topic}")
+        time.sleep(0.05)
+
+
+# -- fetch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A topic with something to read, and requests for all of it. `records_each`: in one answer."""
+
+    broker: Broker
+    shape: Shape
+    topic: str
+    frames: tuple[Frame, ...]
+    bytes_each: int
+    records_each: int
+
+
+@contextmanager
+def filled(
+    broker: Broker, shape: Shape, size_bytes: int, folder: Path, batches_each: int = 1, acks: int = 1
+) -> Iterator[Filled]:
+    """A topic of at least `size_bytes`, dropped afterwards."""
+    topic = broker.make_topic(shape, 1)
+    try:
+        yield fill(broker, shape, topic, size_bytes, folder, batches_each, acks)
+    finally:
+        broker.drop_topic(topic)
+
+
+def fill(
+    broker: Broker, shape: Shape, topic: str, size_bytes: int, folder: Path, batches_each: int = 1, acks: int = 1
+) -> Filled:
+    """Write a topic's only partition, and encode requests that read it again, `batches_each` a request."""
+    batch_bytes = shape.batch_bytes
+    answers = max(shape.connections, size_bytes // (batch_bytes * batches_each))
+    wanted = answers * batches_each
+    Load(
+        port=broker.port,
+        frames=[produce_frame(topic, 0, shape, acks)],
+        connections=shape.connections,
+        depth=shape.depth,
+        seconds=600,
+        requests_max=wanted,
+    ).run(folder, broker.pid, batch_bytes)
+    settle()
+    step = max(1, answers // FETCH_FRAMES_MAX)
+    numbers = range(0, answers, step)
+    frames = tuple(_fetch_frames(broker, shape, topic, [number * batches_each for number in numbers], batches_each))
+    return Filled(
+        broker=broker,
+        shape=shape,
+        topic=topic,
+        frames=frames,
+        bytes_each=batch_bytes * batches_each,
+        records_each=shape.records * batches_each,
+    )
+
+
+def _fetch_frames(
+    broker: Broker, shape: Shape, topic: str, batches: list[int], batches_each: int
+) -> Iterator[Frame]:
+    """A request for the batches from each of these on. Three answers are read with care first."""
+    max_bytes = shape.batch_bytes * batches_each
+    probes = {batches[0], batches[len(batches) // 2], batches[-1]}
+    layouts = {_check_fetch(broker, shape, topic, batch, max_bytes) for batch in probes}
+    if len(layouts) != 1:
+        raise WrongAnswer(f"{broker.name}: answers to like fetches differ in layout: {layouts}")
+    ((answer_bytes, check_at),) = layouts
+    for batch in batches:
+        offset = batch * shape.records
+        frame = fetch_frame(topic, 0, offset, max_bytes)
+        yield replace(frame, answer_bytes=answer_bytes, check_at=check_at, check=offset.to_bytes(8))
+
+
+def _check_fetch(broker: Broker, shape: Shape, topic: str, batch: int, max_bytes: int) -> tuple[int, int]:
+    """The size of an answer and where its first batch begins."""
+    offset = batch * shape.records
+    with Talk(broker.port) as talk:
+        answer = talk.exchange(fetch_frame(topic, 0, offset, max_bytes).data)
+    _, response = read_response(ApiKey.FETCH, VERSION, answer)
+    partition = response.responses[0].partitions[0]
+    records = bytes(partition.records or b"")
+    expected = bytearray(batch_of(shape.records, shape.value_bytes))
+    epoch = read_header(records).leader_epoch if records else -1
+    whole = bytearray()
+    for number in range(max_bytes // shape.batch_bytes):
+        patch_offsets(expected, 0, offset + number * shape.records, epoch)
+        whole += expected
+    if response.error_code or partition.error_code or records != whole:
+        raise WrongAnswer(
+            f"{broker.name}: fetch of {topic} at {offset} answered error {partition.error_code} and "
+            f"{len(records)} bytes, expected {max_bytes}"
+        )
+    return len(answer), answer.index(records)
+
+
+def fetch(source: Filled, window: Window, folder: Path) -> Sample:
+    """Read a filled topic, every connection from a place of its own, round and round."""
+    settle()
+    return Load(
+        port=source.broker.port,
+        frames=source.frames,
+        connections=source.shape.connections,
+        depth=source.shape.depth,
+        seconds=window.seconds,
+        ramp_s=window.ramp_s,
+        bytes_max=window.bytes_max,
+    ).run(folder, source.broker.pid, source.bytes_each)

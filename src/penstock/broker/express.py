@@ -1,0 +1,243 @@
+"""The express lane: requests that look like the one before are not decoded again.
+
+A client sends the same request over and over: the same client id, topic and partition, the same settings; only the
+correlation id and the records or the offset change. So the bytes around those are looked up as a whole, and lead to
+what the general way found out about them the first time. The answer is made the same way, from the bytes that the
+general encoder gave. Whatever is unusual (an error, a wait, a batch that must be opened) goes the general way, which
+alone decides what is right: the lane only saves the way there.
+
+Each connection has lanes of its own, one for each version of Produce and Fetch that it speaks.
+"""
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.broker import Broker
+from penstock.foundation.errors import PenstockError
+from penstock.replication.partition import Partition
+from penstock.wire.frames import response_frame
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from penstock.wire.schema import Buffer, message_of
+from penstock.wire.varint import uvarint
+
+ROUTES_MAX: Final = 1000
+"""Of one lane; then all are forgotten and learnt again."""
+LANES: Final = {(ApiKey.PRODUCE, version) for version in range(5, 14)} | {
+    (ApiKey.FETCH, version) for version in range(9, 19)
+}
+"""Versions whose answers have the three offsets side by side."""
+_HEADER_BYTES: Final = 8  # API key, version, correlation id
+_MARK: Final = 0x1122334455667788
+_MARKS: Final = struct.pack(">qqq", _MARK, _MARK, _MARK)
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_PLACE: Final = struct.Struct(">iiq")  # partition, leader epoch, offset: as they stand in a fetch
+
+
+class _Answer(NamedTuple):
+    """An answer with holes: its length, the correlation id, and three offsets."""
+
+    pack: Any  # the bound method of a Struct
+    length: int
+    before: bytes
+    after: bytes
+
+
+def _answer_like(response: Any, version: int, cut: int) -> _Answer:
+    """Made from what the encoder gives; `cut` bytes at the end are left to the caller."""
+    raw = b"".join(response_frame(response, version, 0))
+    at = raw.index(_MARKS)
+    before, after = raw[8:at], raw[at + len(_MARKS) : len(raw) - cut]
+    return _Answer(struct.Struct(f">ii{len(before)}sqqq{len(after)}s").pack, len(raw) - 4, before, after)
+
+
+class _Lane:
+    """What both lanes count, until the connection has reported it."""
+
+    api_key: ApiKey
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self.count = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class ExpressProduce(_Lane):
+    """One version of Produce, for requests with one batch."""
+
+    api_key = ApiKey.PRODUCE
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self._flexible = version >= message_of(ProduceRequest).flexible_from
+        self._routes: dict[bytes, tuple[Partition, _Answer]] = {}
+        self._records_at = 0  # where, in a frame, the length of the records stood last time
+
+    def handle(self, frame: memoryview, correlation_id: int, now_ms: int) -> tuple[Buffer, ...] | None:
+        """The whole answer, or None: then nothing was done, and the general way must be taken."""
+        at = self._records_at
+        route = self._routes.get(bytes(frame[_HEADER_BYTES:at]))
+        if route is None:
+            return None
+        partition, (pack, length, before, after) = route
+        if not partition.is_express:
+            return None
+        end = len(frame)
+        if self._flexible:
+            size = frame[at]
+            at += 1
+            if size > 127:
+                size = size & 127 | frame[at] << 7
+                at += 1
+                if size > 16383:
+                    size = size & 16383 | frame[at] << 14
+                    at += 1
+            size -= 1
+            end -= 3
+            if frame[end] or frame[end + 1] or frame[end + 2]:  # tagged fields of partition, topic or request
+                return None
+        else:
+            (size,) = _INT32.unpack_from(frame, at)
+            at += 4
+        if at + size != end:
+            return None
+        try:
+            base, _, append_time_ms, _ = partition.append(frame[at:end], now_ms)
+        except PenstockError:
+            return None
+        self.count += 1
+        self.bytes_in += end
+        self.bytes_out += length
+        return (pack(length, correlation_id, before, base, append_time_ms, partition.log.start_offset, after),)
+
+    def learn(self, frame: memoryview, request: ProduceRequest, broker: Broker) -> None:
+        """Remember a request that went the general way, if it is of the usual kind."""
+        if request.transactional_id is not None or request.acks == 0 or len(request.topic_data) != 1:
+            return
+        (topic,) = request.topic_data
+        if len(topic.partition_data) != 1 or not topic.partition_data[0].records:
+            return
+        (data,) = topic.partition_data
+        assert data.records is not None
+        size = len(data.records)
+        at = len(frame) - size - (3 + len(uvarint(size + 1)) if self._flexible else 4)
+        try:
+            partition = broker.partition(topic.name, topic.topic_id, data.index)
+        except PenstockError:
+            return
+        answer = PartitionProduceResponse(
+            index=data.index, error_code=0, base_offset=_MARK, log_append_time_ms=_MARK, log_start_offset=_MARK
+        )
+        topics = [TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        made = _answer_like(ProduceResponse(responses=topics), self._version, cut=0)
+        self._records_at = at
+        self._routes[bytes(frame[_HEADER_BYTES:at])] = partition, made
+
+
+class _FetchRoute(NamedTuple):
+    partition: Partition
+    leader_epoch: int
+    min_bytes: int
+    max_bytes: int
+    answer: _Answer
+
+
+class ExpressFetch(_Lane):
+    """One version of Fetch, for requests outside sessions, for one partition that has enough to give."""
+
+    api_key = ApiKey.FETCH
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self._flexible = version >= message_of(FetchRequest).flexible_from
+        self._routes: dict[bytes, _FetchRoute] = {}
+        self._offset_at = 0  # where, in a frame, the offset stood last time
+
+    def handle(self, frame: memoryview, correlation_id: int, now_ms: int) -> tuple[Buffer, ...] | None:
+        """The answer in parts, or None: then the general way must be taken."""
+        at = self._offset_at
+        route = self._routes.get(bytes(frame[_HEADER_BYTES:at]) + frame[at + 8 :])
+        if route is None:
+            return None
+        partition = route.partition
+        if not partition.is_express or route.leader_epoch not in (-1, partition.leader_epoch):
+            return None
+        (offset,) = _INT64.unpack_from(frame, at)
+        try:
+            records = partition.read(offset, route.max_bytes)
+        except PenstockError:
+            return None
+        size = len(records)
+        if size < route.min_bytes:
+            return None
+        self.count += 1
+        self.bytes_in += len(frame)
+        self.bytes_out += size
+        pack, length, before, after = route.answer
+        mark = partition.high_watermark
+        start = partition.log.start_offset
+        if not self._flexible:
+            head = pack(length + size, correlation_id, before, mark, mark, start, after)
+            return head + _INT32.pack(size), records
+        number = uvarint(size + 1)
+        head = pack(length + size + len(number) - 1, correlation_id, before, mark, mark, start, after)
+        return head + number, records, b"\0\0\0"
+
+    def learn(self, frame: memoryview, request: FetchRequest, broker: Broker) -> None:
+        """Remember a request that went the general way, if it is of the usual kind."""
+        if request.session_id != 0 or request.session_epoch != -1 or len(request.topics) != 1:
+            return
+        (topic,) = request.topics
+        if len(topic.partitions) != 1 or topic.partitions[0].last_fetched_epoch != -1:
+            return
+        (wanted,) = topic.partitions
+        raw = bytes(frame)
+        place = _PLACE.pack(wanted.partition, wanted.current_leader_epoch, wanted.fetch_offset)
+        if raw.count(place) != 1:
+            return
+        try:
+            partition = broker.partition(topic.topic, topic.topic_id, wanted.partition)
+        except PenstockError:
+            return
+        data = PartitionData(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=_MARK,
+            last_stable_offset=_MARK,
+            log_start_offset=_MARK,
+            aborted_transactions=() if request.isolation_level else None,
+            records=b"",
+        )
+        topics = [FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])]
+        response = FetchResponse(throttle_time_ms=0, responses=topics)
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._offset_at = at = raw.index(place) + 8
+        limit_bytes = min(wanted.partition_max_bytes, request.max_bytes, broker.configs["fetch.max.bytes"])
+        self._routes[raw[_HEADER_BYTES:at] + raw[at + 8 :]] = _FetchRoute(
+            partition,
+            wanted.current_leader_epoch,
+            request.min_bytes,
+            limit_bytes,
+            _answer_like(response, self._version, cut=4),
+        )
+
+
+ExpressLane = ExpressProduce | ExpressFetch
+
+
+def open_lane(api_key: int, version: int) -> ExpressLane | None:
+    """A lane for this version, if there are lanes for it."""
+    if (api_key, version) not in LANES:
+        return None
+    return ExpressProduce(version) if api_key == ApiKey.PRODUCE else ExpressFetch(version)

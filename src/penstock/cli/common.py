@@ -1,0 +1,160 @@
+"""What the commands share: options, times and places as people write them, tables, JSON lines, running a client."""
+
+import json
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import click
+
+from penstock.client.address import BOOTSTRAP_DEFAULT, parse_bootstrap
+from penstock.client.offsets import Origin, Start
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PIPE_COLUMNS: Final = 10_000
+"""Tables are never cut or wrapped when something other than a terminal reads them."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
+
+
+# -- options
+
+
+def _check_bootstrap(ctx: click.Context, option: click.Parameter, value: str) -> str:
+    try:
+        parse_bootstrap(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
+def bootstrap_option(command: Command) -> Command:
+    return click.option(
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        envvar="PENSTOCK_BOOTSTRAP",
+        default=BOOTSTRAP_DEFAULT,
+        callback=_check_bootstrap,
+        show_default=True,
+        show_envvar=True,
+        help="Brokers to begin with; one that answers is enough.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(command)
+
+
+def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
+    """`name=value`, several times."""
+    pairs = []
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not name=value")
+        pairs.append((name, value))
+    return pairs
+
+
+# -- times and places
+
+
+def parse_time(text: str) -> int:
+    """`2026-01-31T12:00:00Z` or `@1767225600000` as ms since 1970. ValueError says what is wrong.
+
+    >>> parse_time("2026-01-01T00:00:00Z")
+    1767225600000
+    """
+    if text.startswith("@"):
+        if not text[1:].isdecimal():
+            raise ValueError(f"{text!r} is no time; write {_TIME_FORMS}")
+        return int(text[1:])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; write {_TIME_FORMS}") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; write {_TIME_FORMS}")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def format_time(timestamp_ms: int) -> str:
+    """RFC 3339 in UTC, as `parse_time` reads it; a time that no calendar has stays a number.
+
+    >>> format_time(1767225600000)
+    '2026-01-01T00:00:00.000Z'
+    """
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"@{timestamp_ms}"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_start(text: str) -> Start:
+    """Where to start reading. A plain whole number is an offset; a time is RFC 3339, or ms after an `@`."""
+    if text in (Origin.EARLIEST.value, Origin.LATEST.value):
+        return Start(Origin(text))
+    if text.isdecimal():
+        return Start(Origin.OFFSET, int(text))
+    if text.startswith("-") and text[1:].isdecimal():
+        return Start(Origin.BACK, int(text[1:]))
+    try:
+        return Start(Origin.TIME, parse_time(text))
+    except ValueError as error:
+        raise ValueError(f"{error}; or earliest, latest, an offset, or -N for the last N") from error
+
+
+def format_bytes(count: int) -> str:
+    """
+    >>> format_bytes(1536)
+    '1.5 KiB'
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+# -- output
+
+
+def echo_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns whose name starts with `#` hold numbers."""
+    from rich.console import Console  # only those who draw pay for it
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        right = column.startswith("#")
+        table.add_column(column.removeprefix("#"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    is_terminal = click.get_text_stream("stdout").isatty()
+    console = Console() if is_terminal else Console(width=PIPE_COLUMNS)
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+# -- running
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a client's work to its end."""
+    import uvloop
+
+    return uvloop.run(work)

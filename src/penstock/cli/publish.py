@@ -1,0 +1,182 @@
+"""`penstock publish`: messages into a topic."""
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import click
+
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, plural, run
+from penstock.cli.inputs import Message, read_messages
+from penstock.client.cluster import KafkaClient
+from penstock.client.lane import Published
+from penstock.client.producer import Acks, Producer, ProducerSettings
+from penstock.foundation.errors import PenstockError
+from penstock.records.compression import Codec
+
+WAITING_MAX: Final = 20_000
+"""Messages under way before the oldest is waited for."""
+ROWS_MAX: Final = 20
+"""More messages than this are summed up by partition."""
+_ACKS: Final = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
+
+
+def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE…]")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file that is one message; with --lines, one message a line. Repeat for more.",
+)
+@click.option("--lines", is_flag=True, help="Each line of a --file is a message.")
+@click.option("--key", help="The key of every message: equal keys go to the same partition, in order.")
+@click.option("--key-separator", metavar="SEP", help="Lines and arguments are KEY SEP VALUE.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A header. Repeat for more."
+)
+@click.option("--tag", help="The same as --header tag=TAG; views can select by it.")
+@click.option("--partition", type=click.IntRange(0), help="The partition.  [by key, else any]")
+@click.option(
+    "--compression",
+    type=click.Choice([codec.name.lower() for codec in Codec]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(list(_ACKS)),
+    default="all",
+    show_default=True,
+    help="Who must have a message before it counts: nobody, its leader, all in-sync replicas.",
+)
+@click.option("--timestamp", metavar="TIME", callback=_parse_timestamp, help="The time of every message.  [now]")
+@bootstrap_option
+@json_option
+def publish(
+    topic: str,
+    messages: tuple[str, ...],
+    files: tuple[Path, ...],
+    lines: bool,
+    key: str | None,
+    key_separator: str | None,
+    headers: list[tuple[str, str]],
+    tag: str | None,
+    partition: int | None,
+    compression: str,
+    acks: str,
+    timestamp: int | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Publish messages to a topic: the arguments, or the lines of standard input (also as -), or files.
+
+    Shows where each message went; many are summed up by partition. With acks=all a message is kept once, even if it
+    had to be sent again. Times are RFC 3339, or milliseconds since 1970 after an @.
+
+    \b
+    Examples:
+      penstock publish orders "hello" --key 42
+      penstock publish orders '{"id": 7}' --tag eu --header trace=abc
+      cat orders.txt | penstock publish orders --key-separator : --compression zstd
+      penstock publish orders --file photo.jpg --timestamp 2026-01-31T12:00:00Z
+    """
+    _check_options(messages, files, lines, key, key_separator)
+    tags = [("tag", tag)] if tag is not None else []
+    source = read_messages(
+        messages,
+        files,
+        lines=lines,
+        key=None if key is None else key.encode(errors="surrogateescape"),
+        separator=None if key_separator is None else key_separator.encode(errors="surrogateescape"),
+    )
+    report = _JsonReport(topic) if as_json else _TableReport(topic)
+    settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()])
+    job = _Job(
+        topic=topic,
+        headers=[(name, value.encode(errors="surrogateescape")) for name, value in [*tags, *headers]],
+        partition=partition,
+        timestamp_ms=timestamp,
+        report=report,
+    )
+    is_stream = lines or not (messages or files) or "-" in messages
+    with _progress(is_stream and not (as_json and sys.stdout.isatty())) as advance:
+        run(job.run(bootstrap, settings, source, advance))
+    report.end()
+
+
+def _check_options(
+    messages: tuple[str, ...], files: tuple[Path, ...], lines: bool, key: str | None, separator: str | None
+) -> None:
+    if key is not None and separator is not None:
+        raise click.UsageError("--key and --key-separator both say what the key is: give one of them")
+    if separator == "":
+        raise click.UsageError("--key-separator needs at least one character")
+    if lines and not files:
+        raise click.UsageError("--lines is for --file; standard input is read by lines anyway")
+    if not messages and not files and sys.stdin.isatty():
+        click.echo("Type messages, one a line; Ctrl-D ends.", err=True)
+
+
+class _Job:
+    """Sends everything and reports every answer, in order."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        headers: list[tuple[str, bytes]],
+        partition: int | None,
+        timestamp_ms: int | None,
+        report: "_JsonReport | _TableReport",
+    ) -> None:
+        self._topic = topic
+        self._headers = tuple(headers)
+        self._partition = partition
+        self._timestamp_ms = timestamp_ms
+        self._report = report
+
+    async def run(
+        self,
+        bootstrap: str,
+        settings: ProducerSettings,
+        source: AsyncIterator[Message],
+        advance: Callable[[], None],
+    ) -> None:
+        answers = deque()
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            await client.topic(self._topic)  # before anything is read
+            async with Producer(client, settings) as producer:
+                async for message in source:
+                    answer = await producer.send(
+                        self._topic,
+                        message.value,
+                        key=message.key,
+                        headers=self._headers,
+                        timestamp_ms=self._timestamp_ms,
+                        partition=self._partition,
+                    )
+                    answers.append(answer)
+                    advance()
+                    while answers[0].done() or len(answers) > WAITING_MAX:
+                        self._report.add(await self._outcome(answers.popleft()))
+                        if not answers:
+                            break
+                with contextlib.suppress(PenstockError):  # each answer below says it itself
+                    await producer.flush()
+                while answers:
+                    self._report.add(await self._outcome(answers.popleft()))

@@ -1,0 +1,51 @@
+"""Which partition a record goes to: where Kafka's own clients would put it."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+_M: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit MurmurHash2, as an unsigned number.
+
+    >>> murmur2(b"21") - 2**32
+    -973932308
+    """
+    length = len(data)
+    whole = length & ~3
+    h = _SEED ^ length
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if whole < length:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Where the Java client's default partitioner puts a key (librdkafka: `partitioner=murmur2_random`)."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Sticky:
+    """For records without a key: one partition until a batch is full, then another at random (KIP-480)."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._current = -1
+
+    def choose(self, partitions: Sequence[int]) -> int:
+        if self._current not in partitions:
+            self.move_on(partitions)
+        return self._current
+
+    def move_on(self, partitions: Sequence[int]) -> None:
+        """The batch is full, or the partition is gone."""
+        others = [number for number in partitions if number != self._current]
+        self._current = self._rng.choice(others or list(partitions))
