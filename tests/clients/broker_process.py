@@ -21,12 +21,18 @@ class BrokerProcess:
     """Starts, stops, kills and restarts one broker on one data folder, at the same address every time."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, object] | None = None, data_dir: Path | None = None
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        data_dir: Path | None = None,
+        advertise: str | None = None,
     ) -> None:
         self.folder = folder
         self.data_dir = data_dir or folder / "data"
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
+        self._advertise = ["--advertise", advertise] if advertise else []
         self._process: subprocess.Popen[str] | None = None
         self._stderr = folder / "stderr.log"
         self._config = folder / "penstock.toml"
@@ -53,6 +59,7 @@ class BrokerProcess:
             *("--listen", self.kafka),
             *("--http", self.http),
             *("--config", str(self._config)),
+            *self._advertise,
         ]
         with self._stderr.open("a") as stderr:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)

@@ -42,10 +42,10 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Start a broker for one test alone: `own_broker({"num.partitions": 3})`."""
     started: list[BrokerProcess] = []
 
-    def start(settings: dict[str, object] | None = None, data_dir: Path | None = None) -> BrokerProcess:
+    def start(settings: dict[str, object] | None = None, **options: Any) -> BrokerProcess:
         folder = tmp_path / f"broker-{len(started)}"
         folder.mkdir()
-        started.append(BrokerProcess(folder, settings, data_dir).start())
+        started.append(BrokerProcess(folder, settings, **options).start())
         return started[-1]
 
     yield start

@@ -63,7 +63,8 @@ class FakeFile:
     def truncate(self, size: int) -> None:
         self._alive()
         self._disk.step_or_die()
-        self._disk.free_bytes += max(0, self.size - size)
+        size = min(size, self.size)
+        self._disk.free_bytes += self.size - size
         del self._inode.cache[size:]
         self.size = size
 

@@ -1,6 +1,7 @@
 """What the commands share: options, times and places as people write them, tables, JSON lines, running a client."""
 
 import json
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -143,8 +144,7 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(column.removeprefix("#"), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    is_terminal = click.get_text_stream("stdout").isatty()
-    console = Console() if is_terminal else Console(width=PIPE_COLUMNS)
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
     with console.capture() as captured:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -56,7 +56,9 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
         for line in lines:
             yield line
         if len(rest) > MESSAGE_BYTES_MAX:
-            raise click.ClickException(f"{name} has a line of more than {MESSAGE_BYTES_MAX} bytes; no broker takes that")
+            raise click.ClickException(
+                f"{name} has a line of more than {MESSAGE_BYTES_MAX} bytes; no broker takes that"
+            )
     if rest:
         yield rest
 

@@ -1,5 +1,6 @@
 """`penstock publish`: messages into a topic."""
 
+import asyncio
 import contextlib
 import sys
 from collections import deque
@@ -10,10 +11,10 @@ from typing import Final
 
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, plural, run
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, run
 from penstock.cli.inputs import Message, read_messages
 from penstock.client.cluster import KafkaClient
-from penstock.client.lane import Published
+from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.producer import Acks, Producer, ProducerSettings
 from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
@@ -46,7 +47,12 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
 @click.option("--key", help="The key of every message: equal keys go to the same partition, in order.")
 @click.option("--key-separator", metavar="SEP", help="Lines and arguments are KEY SEP VALUE.")
 @click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A header. Repeat for more."
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A header. Repeat for more.",
 )
 @click.option("--tag", help="The same as --header tag=TAG; views can select by it.")
 @click.option("--partition", type=click.IntRange(0), help="The partition.  [by key, else any]")
@@ -104,7 +110,7 @@ def publish(
         key=None if key is None else key.encode(errors="surrogateescape"),
         separator=None if key_separator is None else key_separator.encode(errors="surrogateescape"),
     )
-    report = _JsonReport(topic) if as_json else _TableReport(topic)
+    report = _Report(topic, as_json)
     settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()])
     job = _Job(
         topic=topic,
@@ -114,9 +120,11 @@ def publish(
         report=report,
     )
     is_stream = lines or not (messages or files) or "-" in messages
-    with _progress(is_stream and not (as_json and sys.stdout.isatty())) as advance:
-        run(job.run(bootstrap, settings, source, advance))
-    report.end()
+    try:
+        with _progress(is_stream and not (as_json and sys.stdout.isatty())) as advance:
+            run(job.run(bootstrap, settings, source, advance))
+    finally:
+        report.end()  # what was published is told, whatever stopped the rest
 
 
 def _check_options(
@@ -142,7 +150,7 @@ class _Job:
         headers: list[tuple[str, bytes]],
         partition: int | None,
         timestamp_ms: int | None,
-        report: "_JsonReport | _TableReport",
+        report: "_Report",
     ) -> None:
         self._topic = topic
         self._headers = tuple(headers)
@@ -157,9 +165,9 @@ class _Job:
         source: AsyncIterator[Message],
         advance: Callable[[], None],
     ) -> None:
-        answers = deque()
+        answers: deque[asyncio.Future[Published]] = deque()
         async with KafkaClient(bootstrap, rng=Random()) as client:
-            await client.topic(self._topic)  # before anything is read
+            await client.topic(self._topic)  # a wrong name is noticed before anything is read
             async with Producer(client, settings) as producer:
                 async for message in source:
                     answer = await producer.send(
@@ -172,11 +180,75 @@ class _Job:
                     )
                     answers.append(answer)
                     advance()
-                    while answers[0].done() or len(answers) > WAITING_MAX:
-                        self._report.add(await self._outcome(answers.popleft()))
-                        if not answers:
-                            break
-                with contextlib.suppress(PenstockError):  # each answer below says it itself
+                    while answers and (answers[0].done() or len(answers) > WAITING_MAX):
+                        await self._settle(answers.popleft())
+                with contextlib.suppress(PenstockError):  # the answers tell it one by one
                     await producer.flush()
                 while answers:
-                    self._report.add(await self._outcome(answers.popleft()))
+                    await self._settle(answers.popleft())
+
+    async def _settle(self, answer: "asyncio.Future[Published]") -> None:
+        try:
+            self._report.add(await answer)
+        except PenstockError as error:
+            number = self._report.count + 1
+            raise click.ClickException(
+                f"message {number} was not published ({number - 1} before it were): {error}"
+            ) from error
+
+
+class _Report:
+    """Shows where messages went: one by one as JSON, or as a table at the end."""
+
+    def __init__(self, topic: str, as_json: bool) -> None:
+        self._topic = topic
+        self._as_json = as_json
+        self.count = 0
+        self._first: list[Published] = []
+        self._spans: dict[int, tuple[int, int, int]] = {}
+
+    def add(self, place: Published) -> None:
+        self.count += 1
+        partition, offset = place
+        if self._as_json:
+            known = offset if offset != UNKNOWN_OFFSET else None
+            echo_json({"topic": self._topic, "partition": partition, "offset": known})
+            return
+        if len(self._first) < ROWS_MAX:
+            self._first.append(place)
+        count, first, _ = self._spans.get(partition, (0, offset, offset))
+        self._spans[partition] = count + 1, first, offset
+
+    def end(self) -> None:
+        if self._as_json or not self.count:
+            return
+        if self.count <= ROWS_MAX:
+            rows = [(self._topic, partition, _shown(offset)) for partition, offset in self._first]
+            echo_table(["TOPIC", "#PARTITION", "#OFFSET"], rows)
+            return
+        echo_table(
+            ["TOPIC", "#PARTITION", "#MESSAGES", "#FIRST OFFSET", "#LAST OFFSET"],
+            [
+                (self._topic, partition, count, _shown(first), _shown(last))
+                for partition, (count, first, last) in sorted(self._spans.items())
+            ],
+        )
+
+
+def _shown(offset: int) -> int | None:
+    return None if offset == UNKNOWN_OFFSET else offset
+
+
+@contextlib.contextmanager
+def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
+    """Counts messages on standard error, where that is a terminal and nobody types into the same one."""
+    if not is_wanted or not sys.stderr.isatty() or sys.stdin.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} messages, {task.speed:,.0f}/s"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("publishing", total=None)
+        yield lambda: progress.advance(task)

@@ -10,8 +10,8 @@ from penstock.cli.common import (
     bootstrap_option,
     echo_json,
     echo_table,
-    parse_pairs,
     json_option,
+    parse_pairs,
     parse_time,
     plural,
     run,
@@ -46,8 +46,17 @@ topic.add_command(describe)
 @topic.command()
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="How many partitions.  [the cluster's default]")
-@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Replicas a partition.  [the cluster's default]")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A setting. Repeat for more.")
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 32767), help="Replicas a partition.  [the cluster's default]"
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A setting. Repeat for more.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Be content if the topic is there already.")
 @bootstrap_option
 @json_option
@@ -113,7 +122,9 @@ def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
                 {
                     "topic": known.name,
                     "partitions": len(known.partitions),
-                    "replication_factor": max((len(entry.replicas) for entry in known.partitions.values()), default=0),
+                    "replication_factor": max(
+                        (len(entry.replicas) for entry in known.partitions.values()), default=0
+                    ),
                     "internal": known.is_internal,
                 }
                 for known in await Admin(client).topics()
@@ -126,7 +137,12 @@ def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
             echo_json(row)
     elif rows:
         columns = ["topic", "partitions", "replication_factor"] + (["internal"] if internal else [])
-        header = {"topic": "TOPIC", "partitions": "#PARTITIONS", "replication_factor": "#REPLICAS", "internal": "INTERNAL"}
+        header = {
+            "topic": "TOPIC",
+            "partitions": "#PARTITIONS",
+            "replication_factor": "#REPLICAS",
+            "internal": "INTERNAL",
+        }
         shown = [[_yes_no(row[column]) for column in columns] for row in rows]
         echo_table([header[column] for column in columns], shown)
     else:
@@ -139,8 +155,17 @@ def _yes_no(value: object) -> object:
 
 @topic.command()
 @click.argument("name")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A setting. Repeat for more.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="NAME", help="A setting to bring back to its default.")
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A setting. Repeat for more.",
+)
+@click.option(
+    "--delete-config", "deleted", multiple=True, metavar="NAME", help="A setting to bring back to its default."
+)
 @click.option("--partitions", type=click.IntRange(1), help="Grow to this many partitions.")
 @bootstrap_option
 @json_option
@@ -230,12 +255,16 @@ def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tu
         return "offset", int(value)
     with contextlib.suppress(ValueError):
         return "time", parse_time(value)
-    raise click.BadParameter(f"{value!r} is no offset, no time like 2026-01-31T12:00:00Z or @1767225600000, and not end")
+    raise click.BadParameter(
+        f"{value!r} is no offset, no time like 2026-01-31T12:00:00Z or @1767225600000, and not end"
+    )
 
 
 @topic.command()
 @click.argument("name")
-@click.option("--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="What to keep begins here.")
+@click.option(
+    "--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="What to keep begins here."
+)
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
 @bootstrap_option
 @json_option
@@ -259,7 +288,7 @@ def trim(name: str, before: tuple[str, int], partition: int | None, bootstrap: s
             names = known.names if partition is None else [known.partition(partition).name]
             if kind == "offset" and len(names) > 1:
                 raise click.UsageError(
-                    f"topic {name} has {len(names)} partitions and an offset belongs to one: say which with --partition"
+                    f"topic {name} has {len(names)} partitions, an offset belongs to one: say which with --partition"
                 )
             offsets = dict.fromkeys(names, value)
             if kind == "time":

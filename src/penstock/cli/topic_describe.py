@@ -79,9 +79,7 @@ def _source(entry: ConfigEntry) -> str:
     return entry.source.name.lower().replace("_", "-")
 
 
-def _as_json(
-    topic: TopicInfo, partitions: list[DescribedPartition], configs: list[ConfigEntry]
-) -> dict[str, object]:
+def _as_json(topic: TopicInfo, partitions: list[DescribedPartition], configs: list[ConfigEntry]) -> dict[str, object]:
     return {
         "topic": topic.name,
         "id": uuid_text(topic.topic_id),

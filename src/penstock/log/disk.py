@@ -9,6 +9,8 @@ import errno
 import mmap
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -37,7 +39,8 @@ class File(Protocol):
     def write_at(self, at: int, data: bytes) -> None:
         """Write over bytes that are there already: this needs no space."""
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Take back what was appended after `size`; nothing happens if that is nothing."""
 
     def sync(self) -> None:
         """Make everything appended so far survive power loss. May be called from another thread."""
@@ -68,6 +71,17 @@ class Disk(Protocol):
 
     def sync_folder(self, path: str) -> None:
         """Make the folder's entries survive power loss."""
+
+
+_REMOVE_ATTEMPTS: Final = 10
+
+
+@contextmanager
+def _as_storage_error(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{what}: {error.strerror or error}") from error
 
 
 class OsFile:
@@ -147,33 +161,46 @@ class OsFile:
         map is a SIGBUS: so a file that was mapped is replaced by a copy of what stays."""
         if size >= self.size:
             return
-        if self._map is None:
-            os.ftruncate(self._fd, size)
-        else:
-            self._map = None
-            self._replace_with_copy(size)
+        with _as_storage_error(f"{self._path} cannot be cut"):
+            if self._map is None:
+                os.ftruncate(self._fd, size)
+            else:
+                self._replace_with_copy(size)
+        self._map = None
         self.size = size
 
     def _replace_with_copy(self, size: int) -> None:
         copy_path = self._path + ".cut"
         copy = os.open(copy_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        done = 0
-        while done < size:
-            done += os.sendfile(copy, self._fd, done, size - done)
-        os.fsync(copy)
-        os.rename(copy_path, self._path)
-        os.close(self._fd)
-        self._fd = copy
+        try:
+            done = 0
+            while done < size:
+                sent = os.sendfile(copy, self._fd, done, size - done)
+                if not sent:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                done += sent
+            os.fsync(copy)
+            os.rename(copy_path, self._path)
+        except OSError:
+            os.close(copy)
+            os.unlink(copy_path)
+            raise
+        old, self._fd = self._fd, copy
+        os.close(old)
 
     def sync(self) -> None:
-        # A descriptor of its own: this runs on a thread, and the segment may be closed meanwhile.
-        own = os.dup(self._fd)
-        try:
-            os.fdatasync(own)
-        except OSError as error:
-            raise StorageError(f"{self._path} cannot be flushed: {error.strerror}") from error
-        finally:
-            os.close(own)
+        with _as_storage_error(f"{self._path} cannot be flushed"):
+            try:
+                # A descriptor of its own: this runs on a thread, and the segment may be closed meanwhile.
+                own = os.dup(self._fd)
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    return  # closed before its turn came: the segment was removed, or replaced by a synced one
+                raise
+            try:
+                os.fdatasync(own)
+            finally:
+                os.close(own)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -193,43 +220,50 @@ class OsDisk:
         return f"{self._root}/{path}" if path else self._root
 
     def open(self, path: str) -> OsFile:
-        try:
+        with _as_storage_error(f"{path} cannot be opened"):
             return OsFile(self._at(path))
-        except OSError as error:
-            raise StorageError(f"{path} cannot be opened: {error.strerror}") from error
 
     def names(self, path: str) -> list[str]:
-        try:
-            return sorted(os.listdir(self._at(path)))
-        except FileNotFoundError:
-            return []
+        with _as_storage_error(f"{path} cannot be listed"):
+            try:
+                return sorted(os.listdir(self._at(path)))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
 
     def make_folder(self, path: str) -> None:
-        try:
+        with _as_storage_error(f"{path} cannot be made"):
             os.makedirs(self._at(path), exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be made: {error.strerror}") from error
 
     def remove(self, path: str) -> None:
-        where = self._at(path)
-        if os.path.isdir(where):
-            shutil.rmtree(where)
-        else:
-            Path(where).unlink(missing_ok=True)
+        where = Path(self._at(path))
+        with _as_storage_error(f"{path} cannot be removed"):
+            for _ in range(_REMOVE_ATTEMPTS):
+                if not where.is_dir():
+                    where.unlink(missing_ok=True)
+                    return
+                try:
+                    shutil.rmtree(where)
+                except OSError as error:
+                    # A thread that still works for this log may have made a file, or removed one, meanwhile.
+                    if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                        raise
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(self._at(old), self._at(new))
+        with _as_storage_error(f"{old} cannot be renamed"):
+            os.rename(self._at(old), self._at(new))
 
     def load(self, path: str) -> bytes | None:
-        try:
-            return Path(self._at(path)).read_bytes()
-        except FileNotFoundError:
-            return None
+        with _as_storage_error(f"{path} cannot be read"):
+            try:
+                return Path(self._at(path)).read_bytes()
+            except FileNotFoundError:
+                return None
 
     def store(self, path: str, data: bytes, durable: bool = False) -> None:
         where = self._at(path)
-        fresh = where + ".new"
-        try:
+        with _as_storage_error(f"{path} cannot be written"):
+            fresh = where + ".new"
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
                 written = os.write(fd, data)
@@ -237,17 +271,19 @@ class OsDisk:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if durable:
                     os.fsync(fd)
+                os.rename(fresh, where)
+            except OSError:
+                os.unlink(fresh)  # or it would take space where there is none
+                raise
             finally:
                 os.close(fd)
-            os.rename(fresh, where)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
         if durable:
             self.sync_folder(os.path.dirname(path))
 
     def sync_folder(self, path: str) -> None:
-        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with _as_storage_error(f"{path} cannot be flushed"):
+            fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)

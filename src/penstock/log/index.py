@@ -104,17 +104,19 @@ class Index:
         del self._pending[max(0, count - self._stored) :]
         if count < self._stored:
             self._stored = count
-            self._open().truncate(count * ENTRY.size)
+            file = self._open()
+            file.truncate(count * ENTRY.size)
+            file.sync()  # or power loss could bring back entries that look right, of batches that were taken back
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""
         file = self._open()
-        position = offset = -1
-        for entry in ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size)):
-            if entry[0] < offset or entry[1] <= position:
+        before = Entry(0, 0, -1)  # no entry is for the first batch: that one is found without
+        for entry in map(Entry._make, ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size))):
+            if entry.offset < before.offset or entry.position <= before.position or entry.latest_ms < before.latest_ms:
                 return False
-            offset, position, _ = entry
-        return position < segment_bytes
+            before = entry
+        return before.position < max(1, segment_bytes)
 
     def close(self) -> None:
         """Let go of the file; pending entries that were not written out are lost, and can be rebuilt."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 
+from penstock.foundation.errors import StorageError
 from penstock.wire.schema import Buffer
 
 
@@ -38,6 +39,7 @@ class MemoryFile:
         self._starts = [0]
 
     def truncate(self, size: int) -> None:
+        size = min(size, self.size)
         while self._starts and self._starts[-1] >= size:
             self._starts.pop()
             self._pieces.pop()
@@ -57,38 +59,33 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.files: dict[str, MemoryFile] = {}
-        self.small: dict[str, bytes] = {}
 
     def open(self, path: str) -> MemoryFile:
         return self.files.setdefault(path, MemoryFile())
 
     def names(self, path: str) -> list[str]:
-        inside = path + "/"
-        found = {
-            name[len(inside) :].partition("/")[0] for name in (*self.files, *self.small) if name.startswith(inside)
-        }
-        return sorted(found)
+        inside = path + "/" if path else ""
+        return sorted({name[len(inside) :].partition("/")[0] for name in self.files if name.startswith(inside)})
 
     def make_folder(self, path: str) -> None:
         """Nothing to make."""
 
     def remove(self, path: str) -> None:
-        for table in (self.files, self.small):
-            for name in [name for name in table if name == path or name.startswith(path + "/")]:
-                del table[name]
+        for name in [name for name in self.files if name == path or name.startswith(path + "/")]:
+            del self.files[name]
 
     def rename(self, old: str, new: str) -> None:
-        if old in self.files:
-            self.files[new] = self.files.pop(old)
-        else:
-            self.small[new] = self.small.pop(old)
+        if old not in self.files:
+            raise StorageError(f"{old} cannot be renamed: it is not there")
+        self.files[new] = self.files.pop(old)
 
     def load(self, path: str) -> bytes | None:
         file = self.files.get(path)
-        return bytes(file.read(0, file.size)) if file else self.small.get(path)
+        return bytes(file.read(0, file.size)) if file else None
 
     def store(self, path: str, data: bytes, durable: bool = False) -> None:
-        self.small[path] = data
+        file = self.files[path] = MemoryFile()
+        file.append(data)
 
     def sync_folder(self, path: str) -> None:
         """Memory survives nothing, so there is nothing to wait for."""

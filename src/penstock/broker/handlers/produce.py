@@ -204,9 +204,8 @@ async def _open_then_append(
     loop = asyncio.get_running_loop()
     opened: Opened = dict(copies)
     for partition, key, _ in closed:
-        settings = partition.log.settings
-        work = partial(admit, copies[key], settings)
         try:
+            work = partial(admit, copies[key], partition.log.settings)
             if len(copies[key]) <= OPEN_INLINE_BYTES:
                 opened[key] = work()
             else:

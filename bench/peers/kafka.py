@@ -1,0 +1,108 @@
+"""Apache Kafka from Maven Central: one node, KRaft, its own defaults, the heap that its scripts give it."""
+
+import shutil
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Final
+
+from bench.broker import KafkaBroker
+from bench.cache import NotRun, cache_folder
+from bench.process import Process, free_port
+
+VERSION: Final = "4.3.1"
+PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+JVM: Final = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+"""KAFKA_HEAP_OPTS of kafka-server-start.sh and KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh."""
+RESOLVE_S_MAX: Final = 600
+FORMAT_S_MAX: Final = 120
+
+POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+"""Where it listens and that it is alone; all else is Kafka's default."""
+
+
+class ApacheKafka(KafkaBroker):
+    name = "Kafka"
+    # Not a matter of speed: what a run wrote shall be gone before the next one begins.
+    topic_configs = {"file.delete.delay.ms": "0"}
+
+    def start(self) -> None:
+        jars = resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        properties = self.folder / "server.properties"
+        data = self.folder / "data"
+        properties.write_text(PROPERTIES.format(port=port, controller_port=free_port(), data=data))
+        classpath = f"{jars}/*"
+        if not data.exists():
+            _format(classpath, properties)
+        command = ["java", *JVM, "-cp", classpath, "kafka.Kafka", properties]
+        self._process = Process(command, self.folder / "stderr", port)
+        self.first_answer_s = self._process.wait_for_answer()
+
+
+def _format(classpath: str, properties: Path) -> None:
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    command = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_S_MAX, check=False)
+    if done.returncode:
+        raise NotRun(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout)[-300:]}")
+
+
+def resolve() -> Path:
+    """A folder with Kafka's jars and all that they need, from the local Maven cache or Maven Central."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise NotRun(f"{program} is not installed: Apache Kafka runs on Java and comes through Maven")
+    folder = cache_folder("kafka")
+    jars = folder / VERSION
+    if not jars.exists():
+        (folder / "pom.xml").write_text(POM.format(version=VERSION))
+        fresh = folder / f"{VERSION}.new"
+        goal = [f"{PLUGIN}:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
+        done = subprocess.run(
+            ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), *goal],
+            capture_output=True,
+            text=True,
+            timeout=RESOLVE_S_MAX,
+            check=False,
+        )
+        if done.returncode:
+            raise NotRun(f"Maven cannot resolve Apache Kafka {VERSION}: {(done.stdout + done.stderr)[-300:]}")
+        fresh.rename(jars)
+    return jars
