@@ -43,13 +43,11 @@ _ENTRY: Final = struct.Struct("<IIii8s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What one request carries, and how many of them are in flight."""
+    """What one request carries."""
 
     name: str
     records: int
     value_bytes: int
-    connections: int
-    depth: int
 
     @property
     def is_single(self) -> bool:
@@ -137,9 +135,7 @@ def floor_layout(topic: str, shape: Shape) -> Layout:
         records=batch,
     )
     topic_fetched = FetchableTopicResponse(topic=topic, partitions=[fetched])
-    fetch_answer = b"".join(
-        response_frame(FetchResponse(throttle_time_ms=0, responses=[topic_fetched]), VERSION, 0)
-    )
+    fetch_answer = b"".join(response_frame(FetchResponse(throttle_time_ms=0, responses=[topic_fetched]), VERSION, 0))
     marker = 0x0123_4567_89AB_CDEF
     batch_at = fetch_answer.index(batch)
     return Layout(

@@ -18,10 +18,16 @@ from penstock.wire.keys import ApiKey
 PARTITIONS: Final = 4
 FETCH_FRAMES_MAX: Final = 4096
 VISIBLE_S_MAX: Final = 10.0
+FILL_S_MAX: Final = 600.0
 
-SINGLE: Final = Shape(name="1 record of 100 B", records=1, value_bytes=100, connections=8, depth=16)
-MEDIUM: Final = Shape(name="16 KiB batch", records=16, value_bytes=1007, connections=8, depth=4)
-LARGE: Final = Shape(name="128 KiB batch", records=128, value_bytes=1013, connections=8, depth=2)
+CONNECTIONS: Final = 16
+PRODUCE_DEPTH: Final = 5
+FETCH_DEPTH: Final = 1
+"""What a Kafka client has in flight on one connection if nobody tells it otherwise."""
+
+SINGLE: Final = Shape(name="1 record of 100 B", records=1, value_bytes=100)
+MEDIUM: Final = Shape(name="16 KiB batch", records=16, value_bytes=1007)
+LARGE: Final = Shape(name="128 KiB batch", records=128, value_bytes=1013)
 SHAPES: Final = (SINGLE, MEDIUM, LARGE)
 
 
@@ -38,7 +44,9 @@ class Window:
 # -- produce
 
 
-def produce(broker: Broker, shape: Shape, acks: int, window: Window, folder: Path) -> Sample:
+def produce(
+    broker: Broker, shape: Shape, acks: int, window: Window, folder: Path, depth: int = PRODUCE_DEPTH
+) -> Sample:
     """Append to a fresh topic, then check that everything that was acknowledged is there."""
     settle()
     topic = broker.make_topic(shape, PARTITIONS)
@@ -48,8 +56,8 @@ def produce(broker: Broker, shape: Shape, acks: int, window: Window, folder: Pat
         load = Load(
             port=broker.port,
             frames=[replace(frame, answer_bytes=answer_bytes) for frame in frames],
-            connections=shape.connections,
-            depth=shape.depth,
+            connections=CONNECTIONS,
+            depth=depth,
             seconds=window.seconds,
             ramp_s=window.ramp_s,
             bytes_max=window.bytes_max,
@@ -87,10 +95,9 @@ def _check_written(broker: Broker, topic: str, expected: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A topic with something to read, and requests for all of it. `records_each`: in one answer."""
+    """A topic with something to read, and requests that read it. `records_each`: in one answer."""
 
     broker: Broker
-    shape: Shape
     topic: str
     frames: tuple[Frame, ...]
     bytes_each: int
@@ -98,49 +105,47 @@ class Filled:
 
 
 @contextmanager
-def filled(
-    broker: Broker, shape: Shape, size_bytes: int, folder: Path, batches_each: int = 1, acks: int = 1
-) -> Iterator[Filled]:
+def filled(broker: Broker, shape: Shape, size_bytes: int, folder: Path) -> Iterator[Filled]:
     """A topic of at least `size_bytes`, dropped afterwards."""
     topic = broker.make_topic(shape, 1)
     try:
-        yield fill(broker, shape, topic, size_bytes, folder, batches_each, acks)
+        batches = max(CONNECTIONS, size_bytes // shape.batch_bytes)
+        append(broker, shape, topic, batches, folder)
+        yield readable(broker, shape, topic, batches)
     finally:
         broker.drop_topic(topic)
 
 
-def fill(
-    broker: Broker, shape: Shape, topic: str, size_bytes: int, folder: Path, batches_each: int = 1, acks: int = 1
-) -> Filled:
-    """Write a topic's only partition, and encode requests that read it again, `batches_each` a request."""
-    batch_bytes = shape.batch_bytes
-    answers = max(shape.connections, size_bytes // (batch_bytes * batches_each))
-    wanted = answers * batches_each
-    Load(
+def append(broker: Broker, shape: Shape, topic: str, batches: int, folder: Path, acks: int = 1) -> Sample:
+    """Write so many batches to a topic's first partition."""
+    sample = Load(
         port=broker.port,
         frames=[produce_frame(topic, 0, shape, acks)],
-        connections=shape.connections,
-        depth=shape.depth,
-        seconds=600,
-        requests_max=wanted,
-    ).run(folder, broker.pid, batch_bytes)
+        connections=CONNECTIONS,
+        depth=PRODUCE_DEPTH,
+        seconds=FILL_S_MAX,
+        requests_max=batches,
+    ).run(folder, broker.pid, shape.batch_bytes)
     settle()
+    return sample
+
+
+def readable(broker: Broker, shape: Shape, topic: str, batches: int, batches_each: int = 1) -> Filled:
+    """Requests that read a topic's first partition from its start, so many batches a request, or every n-th of
+    those if that would be a great many."""
+    answers = batches // batches_each
     step = max(1, answers // FETCH_FRAMES_MAX)
-    numbers = range(0, answers, step)
-    frames = tuple(_fetch_frames(broker, shape, topic, [number * batches_each for number in numbers], batches_each))
+    places = [number * batches_each for number in range(0, answers, step)]
     return Filled(
         broker=broker,
-        shape=shape,
         topic=topic,
-        frames=frames,
-        bytes_each=batch_bytes * batches_each,
+        frames=tuple(_fetch_frames(broker, shape, topic, places, batches_each)),
+        bytes_each=shape.batch_bytes * batches_each,
         records_each=shape.records * batches_each,
     )
 
 
-def _fetch_frames(
-    broker: Broker, shape: Shape, topic: str, batches: list[int], batches_each: int
-) -> Iterator[Frame]:
+def _fetch_frames(broker: Broker, shape: Shape, topic: str, batches: list[int], batches_each: int) -> Iterator[Frame]:
     """A request for the batches from each of these on. Three answers are read with care first."""
     max_bytes = shape.batch_bytes * batches_each
     probes = {batches[0], batches[len(batches) // 2], batches[-1]}
@@ -176,15 +181,29 @@ def _check_fetch(broker: Broker, shape: Shape, topic: str, batch: int, max_bytes
     return len(answer), answer.index(records)
 
 
-def fetch(source: Filled, window: Window, folder: Path) -> Sample:
+def fetch(source: Filled, window: Window, folder: Path, depth: int = FETCH_DEPTH) -> Sample:
     """Read a filled topic, every connection from a place of its own, round and round."""
     settle()
     return Load(
         port=source.broker.port,
         frames=source.frames,
-        connections=source.shape.connections,
-        depth=source.shape.depth,
+        connections=CONNECTIONS,
+        depth=depth,
         seconds=window.seconds,
         ramp_s=window.ramp_s,
         bytes_max=window.bytes_max,
     ).run(folder, source.broker.pid, source.bytes_each)
+
+
+def replay(source: Filled, folder: Path) -> Sample:
+    """Read a filled topic once, from end to end, over one connection, as a consumer does."""
+    settle()
+    load = Load(
+        port=source.broker.port,
+        frames=source.frames,
+        connections=1,
+        depth=FETCH_DEPTH,
+        seconds=FILL_S_MAX,
+        requests_max=len(source.frames),
+    )
+    return load.run(folder, source.broker.pid, source.bytes_each)

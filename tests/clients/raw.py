@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.records.batch import batches
+from penstock.records.batch import BatchHeader, batches
 from penstock.records.build import Record, build_batch, read_records
 from penstock.wire.frames import LENGTH, read_response, request_frame
 from penstock.wire.keys import ApiKey
@@ -103,6 +103,16 @@ class RawClient:
         """What one partition is answered with."""
         response = self.ask(fetch_request(topic, {partition: offset}, **options), FETCH_VERSION)
         return response.responses[0].partitions[0]
+
+    def batches(self, topic: str, offset: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
+        """Every batch from an offset to the end, however many fetches that takes."""
+        found: list[tuple[BatchHeader, list[Record]]] = []
+        while (data := self.fetch(topic, offset)).high_watermark > offset:
+            assert data.error_code == 0, data
+            for at, header in batches(data.records):
+                found.append((header, read_records(data.records[at : at + header.size_bytes])))
+                offset = header.next_offset
+        return found
 
     def producer_id(self) -> int:
         answer = self.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)

@@ -228,7 +228,9 @@ class LogRun:
     def _compact(self) -> None:
         if not self.compacted:
             return
-        job = compaction.plan(self.log, self.clock.now_ms(), self.log.end_offset, self.rng.choice((5, 1000)))
+        job = compaction.plan(
+            self.log, self.clock.now_ms(), self.log.end_offset, self.rng.choice((5, 1000)), bytes(16)
+        )
         if job is None:
             return
         result = job.run()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.log.disk import Disk
+from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
 SLOT_BYTES: Final = 512
@@ -33,6 +33,8 @@ class Checkpoint:
     """Everything below survives power loss."""
     clean_to: int = 0
     """Everything below was compacted."""
+    has_holes: bool = False
+    """Compaction was here once: offsets may be missing between batches and between segments."""
     boot_id: str = ""
 
     def trusted_to(self, boot_id: str) -> int:
@@ -84,3 +86,24 @@ class CheckpointFile:
         if sync:
             file.sync()
         file.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncTicket:
+    """Files to sync on a thread, and the checkpoint that is true when that is done."""
+
+    disk: Disk
+    folder: str
+    files: tuple[File, ...]
+    marks: CheckpointFile
+    checkpoint: Checkpoint
+
+    @property
+    def end_offset(self) -> int:
+        return self.checkpoint.synced_to
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        self.disk.sync_folder(self.folder)
+        self.marks.save_synced(self.checkpoint)

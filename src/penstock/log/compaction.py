@@ -27,7 +27,7 @@ MANIFEST: Final = "swap"
 CLEANED: Final = ".cleaned"
 
 
-def plan(log: Log, now_ms: int, limit: int, keys_max: int) -> "Job | None":
+def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Job | None":
     """What to compact now, if it is worth it. Only synced segments wholly below the offset `limit` count."""
     settings = log.settings
     if not settings.compacted:
@@ -56,6 +56,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int) -> "Job | None":
         end_offset=bounds[len(chosen) - 1],
         dirty_from=dirty_from,
         keys_max=keys_max,
+        secret=secret,
         now_ms=now_ms,
         last_of_producers={
             producer_id: producer.batches[-1].last_offset
@@ -86,13 +87,14 @@ class Job:
     end_offset: int
     dirty_from: int
     keys_max: int
+    secret: bytes
     now_ms: int
     last_of_producers: dict[int, int]
 
     def run(self) -> Result:
         """Write the new segments. On a thread: touches nothing that the event loop owns."""
         try:
-            table = KeyTable(self.keys_max)
+            table = KeyTable(self.keys_max, self.secret)
             clean_to = self._learn(table)
             result = Result(clean_to=clean_to)
             for group in self._groups(clean_to):

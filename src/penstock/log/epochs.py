@@ -35,7 +35,8 @@ class Epochs:
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest known epoch at or below `epoch`, and the offset at which the next one begins (KIP-101).
 
-        (-1, -1) if nothing is known of an epoch that early, or the epoch is later than all we know.
+        Of an epoch before all we know: itself, and where the first known one begins. (-1, -1) for no epoch, and for
+        one that is later than all we know.
         """
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
@@ -71,5 +72,9 @@ class Epochs:
         return json.dumps(self._entries).encode()
 
     @classmethod
-    def load(cls, data: bytes | None) -> "Epochs":
-        return cls((int(epoch), int(start)) for epoch, start in json.loads(data or b"[]"))
+    def load(cls, data: bytes) -> "Epochs":
+        """What `dump` gave; ValueError if it is damaged."""
+        try:
+            return cls((int(epoch), int(start)) for epoch, start in json.loads(data))
+        except TypeError as error:
+            raise ValueError(f"epochs are pairs of numbers: {error}") from error

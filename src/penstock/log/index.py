@@ -113,7 +113,11 @@ class Index:
         file = self._open()
         before = Entry(0, 0, -1)  # no entry is for the first batch: that one is found without
         for entry in map(Entry._make, ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size))):
-            if entry.offset < before.offset or entry.position <= before.position or entry.latest_ms < before.latest_ms:
+            if (
+                entry.offset < before.offset
+                or entry.position <= before.position
+                or entry.latest_ms < before.latest_ms
+            ):
                 return False
             before = entry
         return before.position < max(1, segment_bytes)

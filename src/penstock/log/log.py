@@ -3,7 +3,8 @@
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -14,8 +15,8 @@ from penstock.foundation.errors import (
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile
-from penstock.log.disk import Disk, File
+from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
+from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
@@ -44,27 +45,6 @@ class Appended(NamedTuple):
 
 
 _new_appended = tuple.__new__  # half the time of NamedTuple's own constructor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncTicket:
-    """Files to sync on a thread, and the checkpoint that is true when that is done."""
-
-    disk: Disk
-    folder: str
-    files: tuple[File, ...]
-    marks: CheckpointFile
-    checkpoint: Checkpoint
-
-    @property
-    def end_offset(self) -> int:
-        return self.checkpoint.synced_to
-
-    def run(self) -> None:
-        for file in self.files:
-            file.sync()
-        self.disk.sync_folder(self.folder)
-        self.marks.save_synced(self.checkpoint)
 
 
 class Log:
@@ -102,7 +82,7 @@ class Log:
             segment for segment, following in pairwise(segments) if following.base_offset > checkpoint.synced_to
         ]
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
-        self._snapshot_changes = producers.changes
+        self._snapshot_changes = 0  # what was read back from batches is in no snapshot yet
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
         self._snapshots = Snapshots(disk, folder)
@@ -159,7 +139,7 @@ class Log:
                 f"timestamp {latest_ms} is more than message.timestamp.after.max.ms="
                 f"{settings.timestamp_after_max_ms} ahead of the broker's {now_ms}"
             )
-        if now_ms - base_ms > settings.timestamp_before_max_ms:
+        if base_ms >= 0 and now_ms - base_ms > settings.timestamp_before_max_ms:
             raise InvalidTimestamp(
                 f"timestamp {base_ms} is more than message.timestamp.before.max.ms="
                 f"{settings.timestamp_before_max_ms} behind the broker's {now_ms}"
@@ -174,8 +154,10 @@ class Log:
         return waited_ms > self.settings.segment_ms - self._jitter_ms
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the end of the log."""
+        """Begin a new segment at the end of the log, unless the last one is new."""
         old = self.segments[-1]
+        if not old.size:
+            return old
         fresh = Segment(self.disk, self.folder, self.end_offset)
         fresh.created_ms = now_ms
         self._unsynced.append(old)
@@ -184,7 +166,7 @@ class Log:
         self._active = fresh
         self._bases.append(fresh.base_offset)
         seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
-        self._jitter_ms = seed % (self.settings.segment_jitter_ms + 1)
+        self._jitter_ms = seed % (min(self.settings.segment_jitter_ms, self.settings.segment_ms) + 1)
         self.snapshot_producers()
         if self.settings.storage is Storage.MEMORY:
             self._shed()
@@ -267,12 +249,15 @@ class Log:
             raise OffsetOutOfRange(
                 f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
             )
-        if offset == self.start_offset:
+        count = self._wholly_before(offset)
+        if offset == self.start_offset and not count:
             return
         self.start_offset = offset
+        if count:
+            self.snapshot_producers()  # it cannot be read back from batches that are gone
         # Saved before files go: a restart must not find offsets that a reader was told are gone.
         self.save_checkpoint()
-        self.drop_segments(self._wholly_before(offset))
+        self.drop_segments(count)
         if self.epochs.cut_start(offset):
             self._save_epochs()
 
@@ -294,11 +279,17 @@ class Log:
             self._snapshots.prune(self._bases)
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Take back everything from `offset` on: what a follower does with what its leader never had."""
+        """Take back everything from `offset` on: what a follower does with what its leader never had.
+
+        A batch that holds `offset` goes whole. Not while a sync is under way: it would vouch for what is gone.
+        """
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
             raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
+        place = next(self.segments_from(offset)).locate(offset)
+        offset = min(offset, place.base_offset) if place else offset
+        self._lower_marks(offset)
         while len(self.segments) > 1 and self._bases[-1] >= offset:
             gone = self.segments.pop()
             self._bases.pop()
@@ -309,15 +300,33 @@ class Log:
         place = last.locate(offset)
         if place is not None:
             last.cut(place.position)
-        self.end_offset = offset
-        self.start_offset = min(self.start_offset, offset)
         if self.epochs.cut_end(offset):
             self._save_epochs()
-        self.checkpoint = replace(self.checkpoint, synced_to=min(self.checkpoint.synced_to, offset))
-        self.marks.save_synced(self.checkpoint)
-        self.save_checkpoint()
         self.producers = self._snapshots.restore(self.segments, offset, now_ms)
-        self._snapshot_changes = self.producers.changes
+        self._snapshot_changes = 0
+        self._snapshot_at_bytes = self.size_bytes
+
+    def _lower_marks(self, offset: int) -> None:
+        """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        mark = self.checkpoint
+        self.checkpoint = replace(
+            mark,
+            start_offset=self.start_offset,
+            written_to=offset,
+            synced_to=min(mark.synced_to, offset),
+            clean_to=min(mark.clean_to, offset),
+        )
+        self.marks.save(self.checkpoint)
+        self.marks.save_synced(self.checkpoint)
+
+    def expect_holes(self) -> None:
+        """Compaction is about to leave gaps: from now on they are no sign of damage."""
+        if not self.checkpoint.has_holes:
+            self.checkpoint = replace(self.checkpoint, has_holes=True)
+            self.marks.save(self.checkpoint)
+            self.marks.save_synced(self.checkpoint)
 
     def replace_segments(self, first: int, count: int, fresh: list[Segment], clean_to: int) -> None:
         """Compaction is done: `fresh` stands where `count` segments from number `first` on stood."""
@@ -344,9 +353,9 @@ class Log:
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes:
             return
-        self._snapshot_changes = self.producers.changes
-        self._snapshots.save(self.end_offset, self.producers)
-        self._snapshots.prune(self._bases)
+        if self._snapshots.save(self.end_offset, self.producers):
+            self._snapshot_changes = self.producers.changes
+            self._snapshots.prune(self._bases)
 
     @property
     def checkpoint_is_stale(self) -> bool:
@@ -389,7 +398,8 @@ class Log:
         ticket.run()
         self.end_sync(ticket)
         for segment in self.segments:
-            segment.index.seal()
+            with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
+                segment.index.seal()
         self.save_checkpoint()
         for segment in self.segments:
             segment.close()

@@ -4,6 +4,7 @@ A tail that is torn is cut off. Damage before the checkpoint is never repaired b
 partition offline and says where the damage is.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -48,37 +49,43 @@ def open_log(
     if not bases and trusted > checkpoint.start_offset:
         raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
     segments = [Segment(disk, folder, base) for base in bases or [max(first_offset, checkpoint.start_offset)]]
-    segments[-1].created_ms = now_ms
-    if checkpoint.boot_id != boot_id:
+    with ExitStack() as opened:
         for segment in segments:
-            if not segment.index.is_sane(segment.size):
-                segment.rebuild_index(settings.index_interval_bytes)
-    elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
-        raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
-    if not settings.compacted and not checkpoint.clean_to:
-        _check_chain(folder, segments, trusted)
-    reader = _TailReader(disk, folder, segments, settings, has_holes)
-    end_offset = reader.read_from(trusted)
-    if end_offset < trusted:
-        raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
-    checkpoint = replace(
-        checkpoint, boot_id=boot_id, written_to=end_offset, synced_to=min(checkpoint.synced_to, end_offset)
-    )
-    log = Log(
-        disk=disk,
-        folder=folder,
-        settings=settings,
-        segments=segments,
-        producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms),
-        epochs=reader.epochs,
-        marks=marks,
-        checkpoint=checkpoint,
-        end_offset=end_offset,
-    )
-    log.save_checkpoint()
-    if not bases and settings.compacted:
-        marks.save_synced(log.checkpoint)  # from now on a missing mark means damage, and holes are taken for granted
-    return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+            opened.callback(segment.close)  # unless all goes well
+            segment.created_ms = now_ms
+        if checkpoint.boot_id != boot_id:
+            for segment in segments:
+                if not segment.index.is_sane(segment.size):
+                    segment.rebuild_index(settings.index_interval_bytes)
+        elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
+            raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
+        if not settings.compacted and not checkpoint.has_holes:
+            _check_chain(folder, segments, trusted)
+        reader = _TailReader(disk, folder, segments, settings, has_holes)
+        end_offset = reader.read_from(trusted)
+        if end_offset < trusted:
+            raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
+        checkpoint = replace(
+            checkpoint, boot_id=boot_id, written_to=end_offset, synced_to=min(checkpoint.synced_to, end_offset)
+        )
+        log = Log(
+            disk=disk,
+            folder=folder,
+            settings=settings,
+            segments=segments,
+            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms),
+            epochs=reader.epochs,
+            marks=marks,
+            checkpoint=checkpoint,
+            end_offset=end_offset,
+        )
+        log.save_checkpoint()
+        if not bases and settings.compacted:
+            marks.save_synced(
+                log.checkpoint
+            )  # from now on a missing mark means damage, and holes are taken for granted
+        opened.pop_all()
+        return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
 
 def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
@@ -100,7 +107,8 @@ def _tidy(disk: Disk, folder: str) -> list[int]:
     for name in disk.names(folder):
         if name.endswith((".new", ".cut", CLEANED)):
             disk.remove(f"{folder}/{name}")
-    return [int(name.removesuffix(".log")) for name in disk.names(folder) if name.endswith(".log")]
+    stems = [name.removesuffix(".log") for name in disk.names(folder) if name.endswith(".log")]
+    return [int(stem) for stem in stems if stem.isdecimal()]
 
 
 class _TailReader:
@@ -119,14 +127,17 @@ class _TailReader:
         self.cut_bytes = 0
 
     def _load_epochs(self) -> Epochs:
+        data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
-            return Epochs.load(self._disk.load(f"{self._folder}/{EPOCHS_FILE}"))
-        except ValueError:
-            epochs = Epochs()
-            for segment in self._segments:
-                for _, header in segment.headers():
-                    epochs.note(header.leader_epoch, header.base_offset)
-            return epochs
+            if data is not None:
+                return Epochs.load(data)
+        except ValueError:  # it is never synced: power loss may leave anything
+            pass
+        epochs = Epochs()
+        for segment in self._segments:
+            for _, header in segment.headers():
+                epochs.note(header.leader_epoch, header.base_offset)
+        return epochs
 
     def read_from(self, trusted: int) -> int:
         """The offset at which the log ends."""
@@ -157,7 +168,7 @@ class _TailReader:
         if trusted == segment.base_offset:
             return 0
         place = segment.locate(trusted - 1)
-        if place is None or place.last_offset != trusted - 1:
+        if place is None or place.last_offset != trusted - 1 or place.position + place.size > segment.size:
             raise DamagedLog(
                 f"{self._folder} has no batch that ends before offset {trusted}, for which its checkpoint vouches"
             )

@@ -41,7 +41,7 @@ class Segment:
         self.file: File = disk.open(f"{self._stem}.log{suffix}")
         self.index = Index(disk, f"{self._stem}.index{suffix}")
         self.created_ms = NO_TIMESTAMP
-        self.first_timestamp_ms = NO_TIMESTAMP
+        self._first_ms = NO_TIMESTAMP
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
         self._newest_at = self._newest_size = 0
@@ -69,10 +69,17 @@ class Segment:
             self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
-        if self.first_timestamp_ms < 0:
-            self.first_timestamp_ms = timestamp_ms
+        if self._first_ms < 0:
+            self._first_ms = timestamp_ms
         self._newest_at, self._newest_size = position, size
         self._newest_base, self._newest_last = base, last
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The time of the first batch, read from it if it is not known."""
+        if self._first_ms < 0 and self.file.size >= HEADER_BYTES:
+            self._first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        return self._first_ms
 
     @property
     def latest_ms(self) -> int:
@@ -132,6 +139,8 @@ class Segment:
                     return
                 yield position + at, header
                 at += 12 + header.length
+            if not at:
+                return  # someone else made the file shorter
             position += at
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, Buffer]]:
@@ -153,16 +162,13 @@ class Segment:
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
         if not position:
-            self.first_timestamp_ms = NO_TIMESTAMP
+            self._first_ms = NO_TIMESTAMP
 
     def resume_index(self) -> int:
         """Go on from the index's last entry; the position from which batches are to be noted again."""
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
         self._latest_ms = entry.latest_ms if entry else NO_TIMESTAMP
-        for _, header in self.headers():
-            self.first_timestamp_ms = header.max_timestamp
-            break
         return self._indexed_to
 
     def rebuild_index(self, index_interval_bytes: int) -> None:
@@ -173,16 +179,6 @@ class Segment:
         for position, header in self.headers():
             base, last = header.base_offset, header.last_offset
             self.note(position, header.size_bytes, base, last, header.max_timestamp, index_interval_bytes)
-
-    def rename(self, suffix: str) -> None:
-        """Give both files another suffix; the index first, since a segment without one is still whole."""
-        self.index.seal()
-        self.file.close()
-        for kind in ("index", "log"):
-            self._disk.rename(f"{self._stem}.{kind}{self._suffix}", f"{self._stem}.{kind}{suffix}")
-        self._suffix = suffix
-        self.file = self._disk.open(f"{self._stem}.log{suffix}")
-        self.index = Index(self._disk, f"{self._stem}.index{suffix}")
 
     def close(self) -> None:
         self.index.close()

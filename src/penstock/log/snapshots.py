@@ -20,17 +20,19 @@ class Snapshots:
 
     def offsets(self) -> list[int]:
         names = self._disk.names(self._folder)
-        return [int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
+        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        return [int(stem) for stem in stems if stem.isdecimal()]
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
-    def save(self, offset: int, producers: Producers) -> None:
-        """A disk that is full costs a longer replay later, nothing else."""
+    def save(self, offset: int, producers: Producers) -> bool:
+        """False on a disk that is full: that costs a longer replay later, nothing else."""
         try:
             self._disk.store(self._path(offset), producers.snapshot())
         except StorageError:
-            return
+            return False
+        return True
 
     def prune(self, kept: Iterable[int]) -> None:
         """Keep the newest snapshot, and those at the given offsets (the segments' starts)."""

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import compress
 from typing import Literal
 
@@ -283,3 +284,47 @@ def _items(buf: Buffer, item: Literal["B", "i", "q"]) -> memoryview:
     view = memoryview(buf).cast("B")
     size = array(item).itemsize
     return view[: len(view) // size * size].cast(item)
+
+
+class KeyTable:
+    """The last offset of every key, each known by a keyed digest of 128 bits."""
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != 16:
+            raise ValueError("the secret has 16 bytes")
+        self._secret = secret
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def _digests(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> Iterator[bytes | None]:
+        if len(key_at) != len(key_len) or len(key_at) != len(offsets):
+            raise ValueError("columns of different lengths")
+        view = memoryview(body)
+        for at, length, offset in zip(key_at, key_len, offsets, strict=True):
+            if length > 0 and (at < 0 or at > len(view) - length):
+                raise CorruptMessage("a key lies outside its body")
+            if offset < 0:
+                raise CorruptMessage("an offset is negative")
+            yield None if length < 0 else blake2b(view[at : at + length], digest_size=16, key=self._secret).digest()
+
+    def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
+        for digest, offset in zip(list(self._digests(body, key_at, key_len, offsets)), offsets, strict=True):
+            if digest is not None:
+                self._offsets[digest] = offset
+
+    def mask(
+        self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
+    ) -> bytearray:
+        if len(value_len) != len(offsets):
+            raise ValueError("columns of different lengths")
+        digests = self._digests(body, key_at, key_len, offsets)
+        return bytearray(
+            digest is not None and not (drop_tombstones and value < 0) and offset >= self._offsets.get(digest, -1)
+            for digest, value, offset in zip(digests, value_len, offsets, strict=True)
+        )
+
+
+def new_key_table(secret: bytes) -> KeyTable:
+    return KeyTable(secret)

@@ -15,6 +15,20 @@ except ImportError:
     _columns = None
 
 
+class KeyTable(Protocol):
+    """The last offset of every key that was noted. Keys are known by a keyed digest, whatever their length."""
+
+    def __len__(self) -> int: ...
+
+    def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
+        """These records come after all that were noted before; those without a key are passed over."""
+
+    def mask(
+        self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
+    ) -> bytearray:
+        """A byte for each record: 1 if it has a key and, as far as this table knows, no later one has the same."""
+
+
 class Kernel(Protocol):
     """What both twins do. Positions are into a decompressed body; bad ones raise, they are never followed."""
 
@@ -57,6 +71,9 @@ class Kernel(Protocol):
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int]:
         """Rows [start, end) as records with offset deltas from 0 on, and their greatest timestamp."""
+
+    def new_key_table(self, secret: bytes) -> KeyTable:
+        """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""
 
 
 PURE: Final[Kernel] = _columns_pure

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Upkeep:
         intervals: Callable[[], Intervals],
     ) -> None:
         self._metadata = metadata
+        self._secret = secrets.token_bytes(16)
         self._flusher = flusher
         self._partitions = partitions
         self._clock = clock
@@ -109,7 +111,7 @@ class Upkeep:
                 if not partition.is_online:
                     continue
                 log = partition.log
-                job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max)
+                job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max, self._secret)
                 if job is None:
                     continue
                 try:

@@ -1,0 +1,19 @@
+"""Consumers that ask for so little that every answer holds one batch."""
+
+from .driver_aiokafka import AiokafkaDriver
+from .driver_confluent import ConfluentDriver
+from .driver_kafka_python import KafkaPythonDriver
+from .driver_kcat import KcatDriver
+from .driving import Driver, Message
+
+
+def consume_one_batch_a_fetch(client: Driver, topic: str, count: int) -> list[Message]:
+    """The first messages of a topic. The broker never gives less than a whole batch, so nobody stands still."""
+    match client:
+        case ConfluentDriver():
+            return client.consume(topic, 0, count, max_partition_fetch_bytes=1)
+        case AiokafkaDriver() | KafkaPythonDriver():
+            return client.consume(topic, 0, count, max_partition_fetch_bytes=1)
+        case KcatDriver():
+            return client.consume(topic, 0, count, 0, "-X", "fetch.message.max.bytes=1")
+    raise AssertionError(f"nobody said how {client.name} is told to fetch less")
