@@ -4,6 +4,7 @@ import itertools
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from bench.frames import TOPIC_NAME_BYTES, Shape
@@ -40,13 +41,13 @@ class KafkaBroker:
     """A real broker in a process of its own."""
 
     name = ""
-    topic_configs: Mapping[str, str] = {}
+    topic_configs: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process: Process | None = None
-        self.ready_line_s = 0.0
-        self.first_answer_s = 0.0
+        self.ready_s = 0.0
+        """From the spawn to the first answer, and to the ready line of a broker that prints one."""
 
     @property
     def process(self) -> Process:

@@ -1,17 +1,19 @@
 """What a question works with: servers, a scratch folder, a scale, and someone to tell how far it is."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench import runs
+from bench.cache import NotRun
 from bench.peers.floor import FloorServer
 from bench.peers.kafka import ApacheKafka
 from bench.peers.nats import Nats
 from bench.penstock import Penstock
 from bench.runs import Window
-from bench.scale import Scale
+from bench.scale import GB, Scale
 
 
 class Lab:
@@ -29,6 +31,12 @@ class Lab:
         folder = self.folder / f"{name}-{self._folders}"
         folder.mkdir()
         return folder
+
+    def need_disk(self, size_bytes: int) -> None:
+        """NotRun, unless twice that is free."""
+        free_bytes = shutil.disk_usage(self.folder).free
+        if free_bytes < 2 * size_bytes:
+            raise NotRun(f"{free_bytes / GB:.0f} GB of disk are free, {2 * size_bytes / GB:.0f} are needed")
 
     @property
     def window(self) -> Window:

@@ -13,7 +13,7 @@ class Penstock(KafkaBroker):
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        command = [
+        command: list[str | Path] = [
             Path(sys.executable).parent / "penstock",
             "serve",
             "--data-dir",
@@ -26,5 +26,5 @@ class Penstock(KafkaBroker):
             "warning",
         ]
         self._process = Process(command, self.folder / "stderr", port)
-        self.first_answer_s = self._process.wait_for_answer()
-        self.ready_line_s = self._process.wait_for_line()
+        self._process.wait_for_answer()
+        self.ready_s = self._process.wait_for_line()

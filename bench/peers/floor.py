@@ -34,7 +34,7 @@ class FloorServer:
         topic, port, layout = topic_name(), free_port(), self._folder / "layout.json"
         floor_layout(topic, shape).save(layout)
         self._records_per_byte = shape.records / shape.batch_bytes
-        command = [sys.executable, "-m", "bench.floor", layout, str(port), self._folder / topic]
+        command: list[str | Path] = [sys.executable, "-m", "bench.floor", layout, str(port), self._folder / topic]
         self._process = Process(command, self._folder / "stderr", port, {"PYTHONPATH": str(BENCH.parent)})
         self._process.wait_for_line()
         return topic

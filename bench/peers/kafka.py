@@ -4,7 +4,9 @@ import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from bench.broker import KafkaBroker
@@ -59,7 +61,7 @@ share.coordinator.state.topic.min.isr=1
 class ApacheKafka(KafkaBroker):
     name = "Kafka"
     # Not a matter of speed: what a run wrote shall be gone before the next one begins.
-    topic_configs = {"file.delete.delay.ms": "0"}
+    topic_configs: Mapping[str, str] = MappingProxyType({"file.delete.delay.ms": "0"})
 
     def start(self) -> None:
         jars = resolve()
@@ -71,9 +73,9 @@ class ApacheKafka(KafkaBroker):
         classpath = f"{jars}/*"
         if not data.exists():
             _format(classpath, properties)
-        command = ["java", *JVM, "-cp", classpath, "kafka.Kafka", properties]
+        command: list[str | Path] = ["java", *JVM, "-cp", classpath, "kafka.Kafka", properties]
         self._process = Process(command, self.folder / "stderr", port)
-        self.first_answer_s = self._process.wait_for_answer()
+        self.ready_s = self._process.wait_for_answer()
 
 
 def _format(classpath: str, properties: Path) -> None:

@@ -1,0 +1,29 @@
+"""The questions, in the order in which they are asked. Each file holds one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.lab import Lab
+from bench.questions import clients, floor, kafka, latency, log_size, nats, start
+from bench.report import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    slug: str
+    title: str
+    ask: Callable[[Lab], Sequence[Table]]
+    needs_kafka: bool = False
+    """It uses the warm Kafka, which is stopped when nobody needs it any more."""
+
+
+QUESTIONS: Final = (
+    Question(slug="start", title=start.TITLE, ask=start.ask),
+    Question(slug="log-size", title=log_size.TITLE, ask=log_size.ask),
+    Question(slug="floor", title=floor.TITLE, ask=floor.ask),
+    Question(slug="kafka", title=kafka.TITLE, ask=kafka.ask, needs_kafka=True),
+    Question(slug="latency", title=latency.TITLE, ask=latency.ask, needs_kafka=True),
+    Question(slug="clients", title=clients.TITLE, ask=clients.ask, needs_kafka=True),
+    Question(slug="nats", title=nats.TITLE, ask=nats.ask),
+)

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.foundation.codes import ErrorCode
 from penstock.records.build import Record, build_batch
+from penstock.records.compression import Codec
 
 from .broker_process import BrokerProcess
 from .driver_confluent import ConfluentDriver
@@ -20,27 +23,36 @@ HOUR_MS = 3_600_000
 # -- by size and by time
 
 
-def test_a_topic_keeps_about_as_many_bytes_as_it_may(
-    confluent: ConfluentDriver, client: Driver, raw: RawClient, topic: str
-) -> None:
+@pytest.fixture(scope="module")
+def bounded(broker: BrokerProcess) -> str:
+    """A topic of which most is gone, because it may not take more than some bytes."""
+    topic = "kept-by-size"
+    confluent = ConfluentDriver(broker.kafka)
     confluent.create_topic(topic, configs={"segment.bytes": "4096", "retention.bytes": "16384"})
-    for number in range(100):
-        assert raw.produce(topic, batch_of([b"%03d" % number + bytes(KIB - 100)])).base_offset == number
-    first, _ = wait_until(lambda: found if (found := client.range(topic))[0] > 75 else None, "old segments go")
+    with RawClient(broker.address) as raw:
+        for number in range(100):
+            assert raw.produce(topic, batch_of([b"%03d" % number + bytes(KIB - 100)])).base_offset == number
+        wait_until(lambda: raw.fetch(topic, 99).log_start_offset > 75, "old segments go")
+    return topic
+
+
+def test_a_topic_keeps_about_as_many_bytes_as_it_may(client: Driver, bounded: str) -> None:
+    first, end = client.range(bounded)
+    assert end == 100
     assert first <= 88, "at least retention.bytes are kept"
-    got = client.consume_from_start(topic, 100 - first)
+    got = client.consume_from_start(bounded, 100 - first)
     assert [message.offset for message in got] == list(range(first, 100))
     assert [message.value[:3] for message in got] == [b"%03d" % number for number in range(first, 100)]
 
 
-def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver, client: Driver, topic: str) -> None:
+def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver, topic: str) -> None:
     confluent.create_topic(topic, configs={"retention.ms": str(HOUR_MS)})
     old = [Outgoing(value=b"old %d" % number, timestamp_ms=NOW_MS - 2 * HOUR_MS) for number in range(10)]
     confluent.produce(topic, old)
-    wait_until(lambda: client.range(topic) == (10, 10), "old messages go")
-    client.produce(topic, [Outgoing(value=b"new")])
-    assert [(message.offset, message.value) for message in client.consume_from_start(topic, 1)] == [(10, b"new")]
-    assert client.range(topic) == (10, 11)
+    wait_until(lambda: confluent.range(topic) == (10, 10), "old messages go")
+    confluent.produce(topic, [Outgoing(value=b"new")])
+    assert [(message.offset, message.value) for message in confluent.consume_from_start(topic, 1)] == [(10, b"new")]
+    assert confluent.range(topic) == (10, 11)
 
 
 def test_a_consumer_of_what_is_gone_goes_on_with_what_is_left(confluent: ConfluentDriver, topic: str) -> None:
@@ -94,23 +106,34 @@ def empty_batches(raw: RawClient, topic: str) -> list[int]:
     return [header.base_offset for header, records in raw.batches(topic) if not records]
 
 
-def test_compaction_keeps_the_last_value_of_each_key(
-    confluent: ConfluentDriver, client: Driver, raw: RawClient, topic: str
-) -> None:
-    confluent.create_topic(topic, configs=COMPACT)
-    sent = [Outgoing(key=b"key %d" % (number % 5), value=b"value %d" % number) for number in range(100)]
-    for first in range(0, 100, 10):
-        client.produce(topic, sent[first : first + 10], compression="gzip" if first % 20 else "none")
-    roll(raw, topic)
-    last = {95 + number: (f"key {number}", f"value {95 + number}") for number in range(5)}
-    wait_until(lambda: stored(raw, topic) == last, "only the last value of each key is left")
-    got = client.consume_from_start(topic, 5 + 2)
-    assert [(message.offset, message.value) for message in got[:5]] == [
-        (offset, value.encode()) for offset, (_, value) in last.items()
+@pytest.fixture(scope="module")
+def compacted(broker: BrokerProcess) -> str:
+    """A topic with 100 messages under 5 keys, of which the last 5 are left."""
+    topic = "kept-by-key"
+    ConfluentDriver(broker.kafka).create_topic(topic, configs=COMPACT)
+    with RawClient(broker.address) as raw:
+        for first in range(0, 100, 10):
+            records = [
+                Record(key=b"key %d" % (number % 5), value=b"value %d" % number, timestamp_ms=NOW_MS)
+                for number in range(first, first + 10)
+            ]
+            raw.produce(topic, build_batch(records, codec=Codec.GZIP if first % 20 else Codec.NONE))
+        roll(raw, topic)
+        last = {95 + number: (f"key {number}", f"value {95 + number}") for number in range(5)}
+        wait_until(lambda: stored(raw, topic) == last, "only the last value of each key is left")
+    return topic
+
+
+def test_compaction_keeps_the_last_value_of_each_key(client: Driver, compacted: str) -> None:
+    got = client.consume_from_start(compacted, 5 + 2)
+    assert [(message.offset, message.key, message.value) for message in got[:5]] == [
+        (95 + number, b"key %d" % number, b"value %d" % (95 + number)) for number in range(5)
     ]
-    # A position in the gap is as good as any other.
-    assert client.consume(topic, 50, 1)[0].offset == 95
-    assert client.range(topic) == (0, 104)
+    assert client.range(compacted) == (0, 104)
+
+
+def test_a_consumer_may_begin_where_compaction_left_a_gap(client: Driver, compacted: str) -> None:
+    assert client.consume(compacted, 50, 1)[0].offset == 95
 
 
 def test_a_tombstone_goes_when_its_time_has_come(confluent: ConfluentDriver, raw: RawClient, topic: str) -> None:
@@ -142,21 +165,27 @@ def test_compaction_leaves_a_producers_memory_alone(confluent: ConfluentDriver, 
     assert (again.error_code, again.base_offset) == (0, 0)
 
 
-def test_every_client_gets_past_batches_that_compaction_emptied(
-    confluent: ConfluentDriver, client: Driver, raw: RawClient, topic: str
-) -> None:
+@pytest.fixture(scope="module")
+def emptied(broker: BrokerProcess) -> str:
+    """A topic that begins with five empty batches, each the last one of a producer."""
+    topic = "emptied-by-compaction"
+    ConfluentDriver(broker.kafka).create_topic(topic, configs=COMPACT)
+    with RawClient(broker.address) as raw:
+        for number in range(5):
+            identity = {"producer_id": raw.producer_id(), "producer_epoch": 0, "base_sequence": 0}
+            raw.produce(topic, keyed("a", f"{number}", **identity))
+        raw.produce(topic, keyed("a", "last"))
+        roll(raw, topic)
+        wait_until(lambda: stored(raw, topic) == {5: ("a", "last")}, "all values but the last go")
+        assert empty_batches(raw, topic) == [0, 1, 2, 3, 4]
+    return topic
+
+
+def test_every_client_gets_past_batches_that_compaction_emptied(client: Driver, emptied: str) -> None:
     """Even one that gets a single batch at a time, so that some answers hold nothing but an empty batch."""
-    confluent.create_topic(topic, configs=COMPACT)
-    for number in range(5):
-        identity = {"producer_id": raw.producer_id(), "producer_epoch": 0, "base_sequence": 0}
-        raw.produce(topic, keyed("a", f"{number}", **identity))
-    raw.produce(topic, keyed("a", "last"))
-    roll(raw, topic)
-    wait_until(lambda: stored(raw, topic) == {5: ("a", "last")}, "all values but the last go")
-    assert empty_batches(raw, topic) == [0, 1, 2, 3, 4]
-    got = consume_one_batch_a_fetch(client, topic, 3)
+    got = consume_one_batch_a_fetch(client, emptied, 3)
     assert (got[0].offset, got[0].value) == (5, b"last")
-    assert got[-1].offset > got[1].offset > 5
+    assert got[2].offset > got[1].offset > 5
 
 
 def test_a_topic_may_be_compacted_and_deleted_from(confluent: ConfluentDriver, raw: RawClient, topic: str) -> None:

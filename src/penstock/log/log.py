@@ -203,26 +203,27 @@ class Log:
             )
         if offset >= limit or (max_bytes <= 0 and not force):
             return b""
-        number = max(0, bisect_right(self._bases, offset) - 1)
-        place = self.segments[number].locate(offset, blocking)
+        number = len(self._bases) - 1 if offset >= self._bases[-1] else max(0, bisect_right(self._bases, offset) - 1)
+        segment = self.segments[number]
+        position = segment.hint(offset)
+        if position is not None:
+            end = self._end_position(number, limit, blocking)
+            if position < end:
+                return segment.read(position, end, max_bytes, blocking, force)
+        place = segment.locate(offset, blocking)
         while place is None and number + 1 < len(self.segments):
             number += 1  # compaction left nothing between this offset and the next segment
-            place = self.segments[number].locate(offset, blocking)
+            segment = self.segments[number]
+            place = segment.locate(offset, blocking)
         if place is None or place.base_offset >= limit:
             return b""
-        segment = self.segments[number]
-        count = self._end_position(number, limit, blocking) - place.position
-        if count > max_bytes:
-            if place.size > max_bytes and not force:
-                return b""
-            count = max(max_bytes, place.size)
-        return segment.file.read(place.position, count, blocking)
+        return segment.read(place.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
 
     def _end_position(self, number: int, limit: int, blocking: bool) -> int:
         """Where, in a segment, the batches below an offset end."""
         segment = self.segments[number]
         if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
-            return segment.size
+            return segment.file.size
         place = segment.locate(limit, blocking)
         return place.position if place else segment.size
 
@@ -259,7 +260,8 @@ class Log:
         self.save_checkpoint()
         self.drop_segments(count)
         if self.epochs.cut_start(offset):
-            self._save_epochs()
+            with suppress(StorageError):  # a full disk: the older list is right too, only longer
+                self._save_epochs()
 
     def _wholly_before(self, offset: int) -> int:
         count = 0

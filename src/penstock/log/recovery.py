@@ -81,9 +81,8 @@ def open_log(
         )
         log.save_checkpoint()
         if not bases and settings.compacted:
-            marks.save_synced(
-                log.checkpoint
-            )  # from now on a missing mark means damage, and holes are taken for granted
+            # From now on a missing mark means damage, and holes are taken for granted.
+            marks.save_synced(log.checkpoint)
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 

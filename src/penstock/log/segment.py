@@ -12,8 +12,10 @@ from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.wire.schema import Buffer
 
 _PLACE: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
-_SCAN_BYTES: Final = 16 << 10
+_SCAN_BYTES: Final = 4096 + 64
 _SCAN_BYTES_LARGE: Final = 1 << 20
+_HINTS_MAX: Final = 64
+_HINT_BATCHES_MAX: Final = 16
 NO_TIMESTAMP: Final = -1
 
 
@@ -44,6 +46,7 @@ class Segment:
         self._first_ms = NO_TIMESTAMP
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
+        self._hints: dict[int, int] = {}  # where readers will go on, by offset
         self._newest_at = self._newest_size = 0
         self._newest_base = self._newest_last = LONG_MAX  # of the last batch, once it is known
 
@@ -113,6 +116,41 @@ class Segment:
                 return place
         return None
 
+    def hint(self, offset: int) -> int | None:
+        """Where a batch begins with `offset`, if a reader has just read up to it."""
+        return self._hints.get(offset)
+
+    def read(self, position: int, end: int, max_bytes: int, blocking: bool, force: bool) -> Buffer:
+        """Batches from the one at `position` on, up to position `end`, cut after `max_bytes`; see Log.read."""
+        if position >= end:
+            return b""  # the end lies in the middle of this batch
+        count = min(max(max_bytes, HEADER_BYTES), end - position)
+        data = self.file.read(position, count, blocking)
+        _, length, _ = _PLACE.unpack_from(data)
+        if 12 + length > max_bytes:
+            if not force:
+                return b""
+            data = data[: 12 + length] if 12 + length <= count else self.file.read(position, 12 + length, blocking)
+        self._remember(position, data)
+        return data
+
+    def _remember(self, position: int, data: Buffer) -> None:
+        """A reader that gets these batches will ask for the one after them next."""
+        at = following = 0
+        for _ in range(_HINT_BATCHES_MAX):
+            if len(data) - at < _PLACE.size:
+                break
+            base, length, delta = _PLACE.unpack_from(data, at)
+            if at + 12 + length > len(data):
+                break
+            at += 12 + length
+            following = base + delta + 1
+        else:
+            return  # many small batches: finding the next place costs less than walking to it
+        if len(self._hints) >= _HINTS_MAX:
+            self._hints.clear()
+        self._hints[following] = position + at
+
     def _places(self, position: int, blocking: bool) -> Iterator[Place]:
         while True:
             chunk = self.file.read(position, _SCAN_BYTES, blocking)
@@ -158,6 +196,7 @@ class Segment:
         self.index.cut(position)
         self.file.truncate(position)
         self._newest_base = LONG_MAX
+        self._hints.clear()
         self._latest_ms = None if position else NO_TIMESTAMP
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0

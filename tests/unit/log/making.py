@@ -44,9 +44,7 @@ def open_at(
     """The log in `FOLDER`, opened as a broker does when it starts."""
     where = MemoryDisk() if disk is None else disk
     values.setdefault("message_timestamp_after_max_ms", 2**63 - 1)
-    recovered = open_log(
-        where, FOLDER, settings(**values), boot_id=boot, now_ms=now_ms, first_offset=first_offset
-    )
+    recovered = open_log(where, FOLDER, settings(**values), boot_id=boot, now_ms=now_ms, first_offset=first_offset)
     return recovered.log
 
 

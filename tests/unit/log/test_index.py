@@ -1,7 +1,6 @@
 """The sparse index against a plain list of entries."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -12,7 +11,6 @@ from penstock.foundation.errors import StorageError
 from penstock.log import index as index_module
 from penstock.log.index import ENTRY, Entry, Index
 from penstock.log.memory import MemoryDisk
-
 from tests.simulation.disk import FakeDisk
 
 from .making import FullDisk
@@ -21,10 +19,9 @@ PATH = "logs/t/0/index"
 
 
 @pytest.fixture(autouse=True)
-def _few_pending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _few_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries go to the disk after eight instead of 256."""
     monkeypatch.setattr(index_module, "PENDING_MAX", 8)
-    yield
 
 
 def entries_from(steps: list[tuple[int, int, int]]) -> list[Entry]:
@@ -100,7 +97,9 @@ def test_what_is_cut_is_forgotten_wherever_it_was(
 
 @given(steps=STEPS, free_bytes=st.integers(0, 40 * ENTRY.size))
 @settings(max_examples=100, deadline=None)
-def test_a_full_disk_makes_an_index_sparser_and_never_wrong(steps: list[tuple[int, int, int]], free_bytes: int) -> None:
+def test_a_full_disk_makes_an_index_sparser_and_never_wrong(
+    steps: list[tuple[int, int, int]], free_bytes: int
+) -> None:
     disk = FullDisk(MemoryDisk(), free_bytes)
     index, model = Index(disk, PATH), entries_from(steps)
     for entry in model:
@@ -176,9 +175,7 @@ def test_an_index_that_is_removed_begins_anew() -> None:
         ([(1, 10, 5), (2, 99, 6)], True),
     ],
 )
-def test_an_index_is_sane_if_it_could_be_that_of_its_segment(
-    entries: list[tuple[int, int, int]], sane: bool
-) -> None:
+def test_an_index_is_sane_if_it_could_be_that_of_its_segment(entries: list[tuple[int, int, int]], sane: bool) -> None:
     disk = MemoryDisk()
     disk.store(PATH, b"".join(ENTRY.pack(*entry) for entry in entries))
     assert Index(disk, PATH).is_sane(segment_bytes=100) is sane

@@ -1,0 +1,101 @@
+"""`python -m bench [QUESTION ...] [--quick]`: ask, measure, and write bench/RESULTS.md."""
+
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+
+from bench import measure
+from bench.cache import BENCH, CACHE, NotRun, scratch
+from bench.lab import Lab
+from bench.load import LoadFailed
+from bench.process import StartFailed
+from bench.questions import QUESTIONS, Question
+from bench.report import Table, write_up
+from bench.scale import FULL, QUICK
+from bench.talk import WrongAnswer
+from penstock.foundation.errors import PenstockError
+
+INSTALL_S_MAX: Final = 300
+FAILURES: Final = (NotRun, StartFailed, LoadFailed, WrongAnswer, PenstockError, OSError, subprocess.SubprocessError)
+
+
+@click.command()
+@click.argument("slugs", metavar="[QUESTION]...", nargs=-1)
+@click.option("--quick", is_flag=True, help="A few minutes instead of half an hour: small sizes, one round.")
+@click.option("--list", "only_list", is_flag=True, help="Name the questions and leave.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the results go.")
+def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | None) -> None:
+    """Measure Penstock against its floor and its peers.
+
+    All questions together write bench/RESULTS.md; some of them write bench/.cache/RESULTS.md, so that every figure
+    in the former is from one run.
+    """
+    if only_list:
+        for question in QUESTIONS:
+            click.echo(f"{question.slug:10} {question.title}")
+        return
+    known = {question.slug: question for question in QUESTIONS}
+    unknown = sorted(set(slugs) - set(known))
+    if unknown:
+        raise click.UsageError(f"there is no question {unknown[0]!r}; there are {', '.join(known)}")
+    asked = [question for question in QUESTIONS if not slugs or question.slug in slugs]
+    console = Console(stderr=True)
+    began_s = time.monotonic()
+    install_requirements(console)
+    scale = QUICK if quick else FULL
+    with scratch("run") as folder:
+        lab = Lab(folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began_s:5.0f} s[/] {text}"))
+        tables = ask_all(asked, lab)
+    command = " ".join(["python -m bench", *slugs, *(["--quick"] if quick else [])])
+    text = write_up(tables, measure.machine(), command, scale.name, time.monotonic() - began_s)
+    output = output or (CACHE if slugs else BENCH) / "RESULTS.md"
+    output.write_text(text)
+    console.print(f"written: {output}")
+    click.echo(text)
+
+
+def ask_all(asked: list[Question], lab: Lab) -> list[Table]:
+    """Every question's tables. What cannot be asked here, or went wrong, is said in place of its table."""
+    tables: list[Table] = []
+    try:
+        for number, question in enumerate(asked):
+            lab.say(question.title)
+            try:
+                tables += question.ask(lab)
+            except FAILURES as error:
+                lab.say(f"{question.slug}: {error}")
+                reason = str(error) or type(error).__name__
+                tables.append(Table(slug=question.slug, title=question.title, columns=(), reason_not_run=reason))
+            if not any(later.needs_kafka for later in asked[number + 1 :]):
+                lab.close_kafka()
+    finally:
+        lab.close_kafka()
+    return tables
+
+
+def install_requirements(console: Console) -> None:
+    """What only the benchmark needs, into the environment that runs it. What cannot be had is noticed later."""
+    file = BENCH / "requirements.txt"
+    wanted = [line.split("==") for line in file.read_text().splitlines() if "==" in line]
+    if all(_is_installed(name, pinned) for name, pinned in wanted):
+        return
+    console.print("installing bench/requirements.txt")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(file)]
+    subprocess.run(command, timeout=INSTALL_S_MAX, check=False)
+
+
+def _is_installed(name: str, pinned: str) -> bool:
+    try:
+        return version(name) == pinned
+    except PackageNotFoundError:
+        return False
+
+
+if __name__ == "__main__":
+    main()

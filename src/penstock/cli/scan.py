@@ -1,0 +1,206 @@
+"""Reading segment files to find out whether they are whole. Only reads, whoever writes; a batch at a time at most.
+
+The log's own code opens files for writing, and stops at the first damage or takes the log offline. This reads on as
+far as it can, and says what it found.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log.checkpoint import Checkpoint
+from penstock.records.batch import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    LENGTH_MIN,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
+
+WINDOW_BYTES: Final = 1 << 20
+UNFINISHED_WAIT_S: Final = 0.1
+"""A batch that is cut short at the end may be one that a broker writes right now: it is looked at again once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    file: Path
+    position: int
+    """The byte where it begins."""
+    offset: int
+    """The first offset that is affected."""
+    expected: str
+    found: str
+    unread_bytes: int = 0
+    """What follows and could not be looked at."""
+
+
+class Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+class SegmentReader:
+    """One segment file, by window."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._fd).st_size
+        self._window = b""
+        self._window_at = 0
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def look_again(self) -> None:
+        """Forget what was read, and how long the file was."""
+        self.size = os.fstat(self._fd).st_size
+        self._window = b""
+
+    def read(self, at: int, count: int) -> memoryview:
+        """Up to `count` bytes, at most a window; fewer at the end of the file."""
+        count = min(count, WINDOW_BYTES)
+        if at < self._window_at or at + count > self._window_at + len(self._window):
+            self._window = os.pread(self._fd, WINDOW_BYTES, at)
+            self._window_at = at
+        start = at - self._window_at
+        return memoryview(self._window)[start : start + count]
+
+    def read_whole(self, at: int, count: int) -> bytes:
+        return os.pread(self._fd, count, at)
+
+    def crc_of(self, at: int, end: int) -> int:
+        crc = 0
+        while at < end:
+            piece = self.read(at, end - at)
+            if not piece:
+                break  # the file was cut under our hands: the CRC will not fit
+            crc = crc32c(piece, crc)
+            at += len(piece)
+        return int(crc)
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentSummary:
+    """What a segment holds, as far as it is good."""
+
+    file: Path
+    base_offset: int
+    next_offset: int
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    codecs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, header: BatchHeader) -> None:
+        self.batches += 1
+        self.records += header.count
+        self.next_offset = header.next_offset
+        self.codecs[header.codec.name.lower()] += 1
+        if header.max_timestamp >= 0:
+            first_ms = header.max_timestamp
+            if not header.is_log_append_time and header.delete_horizon_ms is None:
+                first_ms = header.base_timestamp
+            self.first_ms = first_ms if self.first_ms is None else self.first_ms
+            self.last_ms = max(header.max_timestamp, self.last_ms or 0)
+
+
+def scan_segment(
+    reader: SegmentReader, summary: SegmentSummary, holes_below: int
+) -> Iterator[Batch | Damage]:
+    """Every good batch, and every damage. `holes_below`: compaction has been there, offsets may be missing."""
+    position = 0
+    seen_twice = -1
+    while position < reader.size:
+        header, damage, size = _look(reader, position, summary.next_offset, holes_below)
+        if damage is not None and position + size >= reader.size and seen_twice != position:
+            seen_twice = position
+            time.sleep(UNFINISHED_WAIT_S)
+            reader.look_again()
+            continue
+        if damage is not None:
+            yield damage
+            if header is None:
+                break
+        elif header is not None:
+            summary.add(header)
+            yield Batch(position, header)
+        position += size
+    summary.size_bytes = reader.size
+
+
+def _look(
+    reader: SegmentReader, position: int, next_offset: int, holes_below: int
+) -> tuple[BatchHeader | None, Damage | None, int]:
+    """The batch at a position: its header unless the next batch cannot be found, what is wrong, and its bytes."""
+    left = reader.size - position
+
+    def damaged(expected: str, found: str, unread_bytes: int = 0) -> Damage:
+        return Damage(
+            file=reader.path,
+            position=position,
+            offset=next_offset,
+            expected=expected,
+            found=found,
+            unread_bytes=unread_bytes,
+        )
+
+    if left < HEADER_BYTES:
+        return None, damaged(f"a batch header of {HEADER_BYTES} bytes", f"{left} bytes, then the end", left), left
+    header = read_header(reader.read(position, HEADER_BYTES))
+    if header.magic != MAGIC:
+        return None, damaged(f"a batch of format {MAGIC}", f"format {header.magic}", left), left
+    if header.length < LENGTH_MIN:
+        return None, damaged(f"a length of at least {LENGTH_MIN}", f"length {header.length}", left), left
+    size = header.size_bytes
+    if size > left:
+        return None, damaged(f"a batch of {size} bytes", f"{left} bytes, then the end", left), left
+    crc = reader.crc_of(position + ATTRIBUTES_AT, position + size)
+    if crc != header.crc:
+        return header, damaged(f"CRC {header.crc:#010x}", f"CRC {crc:#010x}"), size
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        found = f"offsets {header.base_offset} to {header.last_offset}"
+        return header, damaged(f"offsets from {next_offset} on", found), size
+    if header.base_offset > max(next_offset, holes_below):
+        found = f"offset {header.base_offset}: {header.base_offset - next_offset} are missing"
+        return header, damaged(f"offset {next_offset}", found), size
+    return header, None, size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vouching:
+    """What a partition's checkpoint says may be trusted."""
+
+    checkpoint: Checkpoint | None
+    trusted_to: int
+
+    def covers(self, damage: Damage) -> bool:
+        return damage.offset < self.trusted_to
+
+    @property
+    def holes_below(self) -> int:
+        return self.checkpoint.clean_to if self.checkpoint else 0
+
+    def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
+        """What the checkpoint vouches for and no segment holds."""
+        if self.checkpoint is None:
+            return None
+        start = self.checkpoint.start_offset
+        expected = f"offsets {start} to {self.trusted_to}, for which the checkpoint vouches"
+        if self.trusted_to > start and (starts_at is None or starts_at > start):
+            found = "no segments" if starts_at is None else f"a log that starts at {starts_at}"
+            return Damage(file=folder, position=0, offset=start, expected=expected, found=found)
+        if ends_at < self.trusted_to:
+            found = f"a log that ends at {ends_at}"
+            return Damage(file=folder, position=0, offset=ends_at, expected=expected, found=found)
+        return None
