@@ -53,7 +53,7 @@ def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | No
         lab = Lab(folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began_s:5.0f} s[/] {text}"))
         tables = ask_all(asked, lab)
     command = " ".join(["python -m bench", *slugs, *(["--quick"] if quick else [])])
-    text = write_up(tables, measure.machine(), command, scale.name, time.monotonic() - began_s)
+    text = write_up(tables, measure.machine(), command, scale, time.monotonic() - began_s)
     output = output or (CACHE if slugs else BENCH) / "RESULTS.md"
     output.write_text(text)
     console.print(f"written: {output}")

@@ -13,7 +13,7 @@ from typing import Final
 from bench.cache import BENCH, NotRun
 from bench.frames import payload
 from bench.load import Sample
-from bench.measure import cpu_s
+from bench.measure import cpu_s, machine_cpu_s
 
 VALUE_BYTES: Final = 1024
 RUN_S_MAX: Final = 300.0
@@ -40,6 +40,7 @@ def run(action: str, port: int, topic: str, partitions: int, messages: int, brok
         seconds=seen["seconds"],
         client_cpu_s=seen["client_cpu_s"],
         broker_cpu_s=seen["broker_cpu_s"],
+        machine_cpu_s=seen["machine_cpu_s"],
         bytes_each=VALUE_BYTES,
     )
 
@@ -87,12 +88,14 @@ ACTIONS: Final[dict[str, Callable[[int, str, int, int], None]]] = {"produce": pr
 
 def main() -> None:
     action, port, topic, partitions, messages, broker_pid = sys.argv[1:]
-    began_s, client_s, broker_s = time.perf_counter(), time.process_time(), cpu_s(int(broker_pid))
+    began_s, client_s = time.perf_counter(), time.process_time()
+    broker_s, machine_s = cpu_s(int(broker_pid)), machine_cpu_s()
     ACTIONS[action](int(port), topic, int(partitions), int(messages))
     seen = {
         "seconds": time.perf_counter() - began_s,
         "client_cpu_s": time.process_time() - client_s,
         "broker_cpu_s": cpu_s(int(broker_pid)) - broker_s,
+        "machine_cpu_s": machine_cpu_s() - machine_s,
     }
     print(json.dumps(seen))
 

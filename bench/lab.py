@@ -84,7 +84,7 @@ class Lab:
 
     def _warm(self, server: ApacheKafka) -> None:
         """Every load in turn, until the time is up: the JIT compiles what it sees often."""
-        window = Window(seconds=2.0, ramp_s=0.0, bytes_max=self.scale.bytes_max)
+        window = Window(seconds=min(2.0, self.scale.warm_s / 15), ramp_s=0.0, bytes_max=self.scale.bytes_max)
         end_s = time.monotonic() + self.scale.warm_s
         while time.monotonic() < end_s:
             for shape, fill_bytes in zip(runs.SHAPES, self.scale.fill_bytes, strict=True):

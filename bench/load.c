@@ -76,7 +76,7 @@ static uint64_t histogram[64 * SUB], late_histogram[64 * SUB];
 
 struct edge {
     uint64_t ns, answered, bytes_in, bytes_out;
-    double own_cpu_s, server_cpu_s;
+    double own_cpu_s, server_cpu_s, machine_cpu_s;
 } begin_edge, end_edge;
 
 static void fail(const char *format, ...) {
@@ -126,19 +126,33 @@ static double percentile_us(const uint64_t *counts, double share) {
 
 /* -- the window that is measured */
 
+static void read_text(const char *path, char *text, size_t room) {
+    int fd = open(path, O_RDONLY);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
+    if (size <= 0) fail("%s cannot be read: is the server gone?", path);
+    close(fd);
+    text[size] = 0;
+}
+
 static double server_cpu_s(void) {
     char path[64], text[1024];
     if (!watch_pid) return 0;
     snprintf(path, sizeof path, "/proc/%d/stat", watch_pid);
-    int fd = open(path, O_RDONLY);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (size <= 0) fail("the server (pid %d) is gone", watch_pid);
-    close(fd);
-    text[size] = 0;
+    read_text(path, text, sizeof text);
     unsigned long user, system;
     if (sscanf(strrchr(text, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-        fail("%s cannot be read", path);
+        fail("%s cannot be understood", path);
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Everything that ran on this machine, so that the reader sees whether it was quiet. */
+static double machine_cpu_s(void) {
+    char text[1024];
+    unsigned long user, nice, system, irq, softirq, steal;
+    read_text("/proc/stat", text, sizeof text);
+    if (sscanf(text, "cpu %lu %lu %lu %*u %*u %lu %lu %lu", &user, &nice, &system, &irq, &softirq, &steal) != 6)
+        fail("/proc/stat cannot be understood");
+    return (double)(user + nice + system + irq + softirq + steal) / (double)sysconf(_SC_CLK_TCK);
 }
 
 static struct edge edge_now(uint64_t now) {
@@ -148,6 +162,7 @@ static struct edge edge_now(uint64_t now) {
     edge.own_cpu_s = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                      (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6;
     edge.server_cpu_s = server_cpu_s();
+    edge.machine_cpu_s = machine_cpu_s();
     return edge;
 }
 
@@ -354,11 +369,12 @@ static void connect_one(struct connection *c, const char *host, int port, const 
 static void report(void) {
     double took_s = (double)(end_edge.ns - begin_edge.ns) / 1e9;
     printf("{\"answered\": %lu, \"answered_total\": %lu, \"seconds\": %.6f, \"bytes_in\": %lu, \"bytes_out\": %lu, "
-           "\"own_cpu_s\": %.6f, \"server_cpu_s\": %.6f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, "
-           "\"max_us\": %.1f, \"late_p99_us\": %.1f, \"late_max_us\": %.1f}\n",
+           "\"own_cpu_s\": %.6f, \"server_cpu_s\": %.6f, \"machine_cpu_s\": %.6f, "
+           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f, \"late_p99_us\": %.1f, \"late_max_us\": %.1f}\n",
            end_edge.answered - begin_edge.answered, answered, took_s, end_edge.bytes_in - begin_edge.bytes_in,
            end_edge.bytes_out - begin_edge.bytes_out, end_edge.own_cpu_s - begin_edge.own_cpu_s,
-           end_edge.server_cpu_s - begin_edge.server_cpu_s, percentile_us(histogram, 0.5),
+           end_edge.server_cpu_s - begin_edge.server_cpu_s, end_edge.machine_cpu_s - begin_edge.machine_cpu_s,
+           percentile_us(histogram, 0.5),
            percentile_us(histogram, 0.99), percentile_us(histogram, 0.999), percentile_us(histogram, 1),
            percentile_us(late_histogram, 0.99), (double)late_max_ns / 1e3);
 }

@@ -30,6 +30,7 @@ class Sample:
     seconds: float
     client_cpu_s: float
     broker_cpu_s: float
+    machine_cpu_s: float
     bytes_each: int
     p50_us: float = 0
     p99_us: float = 0
@@ -52,6 +53,11 @@ class Sample:
     @property
     def broker_busy(self) -> float:
         return self.broker_cpu_s / self.seconds
+
+    @property
+    def other_busy(self) -> float:
+        """Cores taken by everything else on the machine: other people's work, and the kernel's own threads."""
+        return max(0.0, self.machine_cpu_s - self.client_cpu_s - self.broker_cpu_s) / self.seconds
 
     @property
     def broker_cpu_s_per_gb(self) -> float:
@@ -105,6 +111,7 @@ class Load:
             seconds=seen["seconds"],
             client_cpu_s=seen["own_cpu_s"],
             broker_cpu_s=seen["server_cpu_s"],
+            machine_cpu_s=seen["machine_cpu_s"],
             bytes_each=bytes_each,
             p50_us=seen["p50_us"],
             p99_us=seen["p99_us"],

@@ -21,6 +21,12 @@ def cpu_s(pid: int) -> float:
     return total
 
 
+def machine_cpu_s() -> float:
+    """CPU time that everything on this machine has used."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
+
+
 def tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found = [pid]

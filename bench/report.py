@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
+from bench.frames import SEED
 from bench.load import CLIENT_BUSY_MAX, Sample
+from bench.scale import GB, Scale
 
 AT_LEAST: Final = "≥"
 AT_MOST: Final = "≤"
@@ -101,10 +103,19 @@ def is_client_bound(samples: Sequence[Sample]) -> bool:
     return median(sample.client_busy for sample in samples) > CLIENT_BUSY_MAX
 
 
+def noise(found: Iterable[Mapping[str, Sequence[Sample]]]) -> str:
+    """A note on how quiet the machine was."""
+    others = [sample.other_busy for cell in found for side in cell.values() for sample in side]
+    return (
+        f"Everything else on the machine, the kernel's own threads included, took {median(others):.2f} cores in the "
+        f"median run and {max(others):.2f} at most."
+    )
+
+
 # -- the file
 
 
-def write_up(tables: Sequence[Table], facts: Mapping[str, str], command: str, scale: str, took_s: float) -> str:
+def write_up(tables: Sequence[Table], facts: Mapping[str, str], command: str, scale: Scale, took_s: float) -> str:
     """All of RESULTS.md."""
     met = sum(table.met for table in tables)
     missed = [f"{table.title}: {text}" for table in tables for text in table.missed]
@@ -118,7 +129,7 @@ def write_up(tables: Sequence[Table], facts: Mapping[str, str], command: str, sc
         + ".",
         "",
     ]
-    if scale == "quick":
+    if scale.name == "quick":
         lines += [
             "**A quick run: short, and often of a single round. It shows that everything works; do not quote it.**",
             "",
@@ -126,9 +137,11 @@ def write_up(tables: Sequence[Table], facts: Mapping[str, str], command: str, sc
     lines += [
         "Every ratio is of two servers measured in turn in this one run; it is the median of the rounds, with the "
         "lowest and the highest. The load is requests encoded beforehand, replayed by a small C program "
-        "(`bench/load.c`), which checks every answer; a client that keeps its core more than "
+        "(`bench/load.c`) that checks the size, the error code and the first offset of every answer, and throws "
+        "the bodies of large ones away in the kernel. A client that keeps its core more than "
         f"{CLIENT_BUSY_MAX:.0%} busy is marked ⚠, since the figure is then its own. Memory is RssAnon unless said "
-        "otherwise. GB and MB are powers of ten.",
+        f"otherwise. GB and MB are powers of ten. Rounds: {scale.rounds} of {scale.window_s:g} s or "
+        f"{scale.bytes_max / GB:g} GB each, after {scale.ramp_s:g} s unmeasured; payloads are random, seed {SEED}.",
         "",
         f"**{met} of {met + len(missed)} bars are met.**",
         *(f"- ❌ {text}" for text in missed),

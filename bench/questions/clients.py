@@ -7,7 +7,7 @@ from bench import clients, runs
 from bench.lab import Lab
 from bench.load import Sample
 from bench.measure import settle
-from bench.report import AT_LEAST, AT_MOST, Bar, Table, client, cores, cpu_per_gb, is_client_bound, rate, ratio
+from bench.report import AT_LEAST, AT_MOST, Bar, Table, client, cores, cpu_per_gb, is_client_bound, noise, rate, ratio
 
 TITLE: Final = "The same confluent-kafka producer and consumer, against Apache Kafka"
 AS_FAST: Final = Bar(sign=AT_LEAST, value=1.0)
@@ -50,6 +50,7 @@ def ask(lab: Lab) -> list[Table]:
             "confluent-kafka's default; then all of them read by manual assignment and compared with what was sent.",
             "The client is Python and takes more than its core: where ⚠ stands, the throughput is the client's and "
             "no bar applies to it; what the broker spent is still the broker's.",
+            noise(found.values()),
         ],
     )
     for action, samples in found.items():

@@ -10,7 +10,7 @@ from bench.broker import Broker
 from bench.frames import Shape
 from bench.lab import Lab
 from bench.load import Sample
-from bench.report import AT_LEAST, Bar, Table, client, cores, cpu_per_gb, rate, ratio
+from bench.report import AT_LEAST, Bar, Table, client, cores, cpu_per_gb, noise, rate, ratio
 
 TITLE: Final = "Against the floor"
 BAR_SINGLE: Final = Bar(sign=AT_LEAST, value=0.5)
@@ -63,7 +63,9 @@ def ask(lab: Lab) -> list[Table]:
             f"Produce writes {runs.PARTITIONS} partitions (the floor: one file); a fetch is answered with one batch.",
         ],
     )
-    for cell, samples in measure(lab).items():
+    found = measure(lab)
+    table.notes.append(noise(found.values()))
+    for cell, samples in found.items():
         ours, theirs = samples["Penstock"], samples["floor"]
         middle, text = ratio([each.per_s for each in ours], [each.per_s for each in theirs])
         table.rows.append(

@@ -12,7 +12,7 @@ from bench.lab import Lab
 from bench.load import Sample
 from bench.measure import rss_anon_mb
 from bench.peers.kafka import VERSION
-from bench.report import AT_LEAST, AT_MOST, Bar, Table, client, cores, cpu_per_gb, rate, ratio
+from bench.report import AT_LEAST, AT_MOST, Bar, Table, client, cores, cpu_per_gb, noise, rate, ratio
 
 TITLE: Final = f"Against Apache Kafka {VERSION}"
 AS_FAST: Final = Bar(sign=AT_LEAST, value=1.0)
@@ -56,8 +56,8 @@ def ask(lab: Lab) -> list[Table]:
             "Kafka: KRaft, one node, its defaults, `-Xms1G -Xmx1G` and G1 as in its scripts, no log output, warmed "
             f"for {lab.scale.warm_s:g} s with these same loads.",
             f"{runs.CONNECTIONS} connections, {runs.PRODUCE_DEPTH} produce requests or {runs.FETCH_DEPTH} fetch in "
-            f"flight on each; {runs.PARTITIONS} partitions; Produce and Fetch v{frames.VERSION}, not idempotent, not compressed. "
-            "Both keep acknowledged data in the page cache (Kafka's default; Penstock's `flush=os`).",
+            f"flight on each; {runs.PARTITIONS} partitions; Produce and Fetch v{frames.VERSION}, not idempotent, not "
+            "compressed. Both keep acknowledged data in the page cache (Kafka's default; Penstock's `flush=os`).",
             "A fetch is answered with one batch. Kafka may use all cores, Penstock uses one: the cores column says "
             "what each took.",
         ],
@@ -65,6 +65,7 @@ def ask(lab: Lab) -> list[Table]:
     with lab.penstock() as penstock:
         found = measure(lab, penstock, kafka)
         memory = memory_table(lab, penstock, kafka)
+    table.notes.append(noise(found.values()))
     for cell, samples in found.items():
         ours, theirs = samples["Penstock"], samples["Kafka"]
         speed, speed_text = ratio([each.per_s for each in ours], [each.per_s for each in theirs])

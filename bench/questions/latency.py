@@ -7,7 +7,7 @@ from typing import Final
 from bench import runs
 from bench.lab import Lab
 from bench.load import Sample
-from bench.report import AT_MOST, Bar, Table, client, ratio
+from bench.report import AT_MOST, Bar, Table, client, noise, ratio
 from bench.runs import Window
 
 RATE_PER_S: Final = 2000
@@ -44,6 +44,7 @@ def ask(lab: Lab) -> list[Table]:
             f"clock for {lab.scale.latency_s:g} s a round. Latency counts from when a request should have been sent, "
             "so that a stall is charged for every message it holds up.",
             "The generator's own lateness is part of the latency, the same for both.",
+            noise(found.values()),
         ],
     )
     for acks, samples in found.items():

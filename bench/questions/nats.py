@@ -12,7 +12,7 @@ from bench.load import Load, Sample
 from bench.measure import settle
 from bench.peers.nats import Nats
 from bench.penstock import Penstock
-from bench.report import Table, client, cores, cpu_per_gb, rate, ratio
+from bench.report import Table, client, cores, cpu_per_gb, noise, rate, ratio
 from bench.runs import Filled
 from bench.talk import WrongAnswer
 
@@ -58,10 +58,11 @@ def _table(found: Found) -> Table:
             "reply subject to a stream with file storage. Neither syncs before it acknowledges (NATS: every 2 "
             "minutes, its default).",
             "Replay: everything that was published so, once, from the start, over one connection. Penstock: Fetch "
-            f"of up to 1 MiB, one in flight. NATS: a pull consumer without acknowledgements, {PULL_MESSAGES:,} messages "
-            f"a pull, {PULLS_IN_FLIGHT} pulls in flight. NATS sends messages one by one with their subjects, "
-            "Penstock sends the log as it lies.",
+            "of up to 1 MiB, one in flight. NATS: a pull consumer without acknowledgements, "
+            f"{PULL_MESSAGES:,} messages a pull, {PULLS_IN_FLIGHT} pulls in flight. NATS sends messages one by one "
+            "with their subjects, Penstock sends the log as it lies.",
             "CPU is per GB of message payload. No bar is set: NATS is Go and may use all cores, Penstock uses one.",
+            noise(found.values()),
         ],
     )
     for (action, size), samples in found.items():

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from penstock.foundation.settings import LONG_MAX
 from penstock.log.checkpoint import Checkpoint
 from penstock.records.batch import (
     ATTRIBUTES_AT,
@@ -115,34 +116,40 @@ class SegmentSummary:
             self.last_ms = max(header.max_timestamp, self.last_ms or 0)
 
 
-def scan_segment(
-    reader: SegmentReader, summary: SegmentSummary, holes_below: int
-) -> Iterator[Batch | Damage]:
+def scan_segment(reader: SegmentReader, summary: SegmentSummary, holes_below: int) -> Iterator[Batch | Damage]:
     """Every good batch, and every damage. `holes_below`: compaction has been there, offsets may be missing."""
     position = 0
     seen_twice = -1
+    after_damage = False
     while position < reader.size:
-        header, damage, size = _look(reader, position, summary.next_offset, holes_below)
-        if damage is not None and position + size >= reader.size and seen_twice != position:
-            seen_twice = position
-            time.sleep(UNFINISHED_WAIT_S)
-            reader.look_again()
-            continue
-        if damage is not None:
-            yield damage
-            if header is None:
+        look = _look(reader, position, summary.next_offset, LONG_MAX if after_damage else holes_below)
+        if look.damage is not None:
+            if position + look.size >= reader.size and seen_twice != position:
+                seen_twice = position
+                time.sleep(UNFINISHED_WAIT_S)
+                reader.look_again()
+                continue
+            yield look.damage
+            if look.damage.unread_bytes:
                 break
-        elif header is not None:
-            summary.add(header)
-            yield Batch(position, header)
-        position += size
+        if look.header is not None:
+            summary.add(look.header)
+            yield Batch(position, look.header)
+        # What a damaged batch held is missing, and has been told of.
+        after_damage = look.header is None
+        position += look.size
     summary.size_bytes = reader.size
 
 
-def _look(
-    reader: SegmentReader, position: int, next_offset: int, holes_below: int
-) -> tuple[BatchHeader | None, Damage | None, int]:
-    """The batch at a position: its header unless the next batch cannot be found, what is wrong, and its bytes."""
+class _Look(NamedTuple):
+    """A batch: its header if it is good, what is wrong, and how far it reaches."""
+
+    header: BatchHeader | None
+    damage: Damage | None
+    size: int
+
+
+def _look(reader: SegmentReader, position: int, next_offset: int, holes_below: int) -> _Look:
     left = reader.size - position
 
     def damaged(expected: str, found: str, unread_bytes: int = 0) -> Damage:
@@ -156,25 +163,29 @@ def _look(
         )
 
     if left < HEADER_BYTES:
-        return None, damaged(f"a batch header of {HEADER_BYTES} bytes", f"{left} bytes, then the end", left), left
+        return _Look(None, damaged(f"a batch header of {HEADER_BYTES} bytes", _cut(left), left), left)
     header = read_header(reader.read(position, HEADER_BYTES))
     if header.magic != MAGIC:
-        return None, damaged(f"a batch of format {MAGIC}", f"format {header.magic}", left), left
+        return _Look(None, damaged(f"a batch of format {MAGIC}", f"format {header.magic}", left), left)
     if header.length < LENGTH_MIN:
-        return None, damaged(f"a length of at least {LENGTH_MIN}", f"length {header.length}", left), left
+        return _Look(None, damaged(f"a length of at least {LENGTH_MIN}", f"length {header.length}", left), left)
     size = header.size_bytes
     if size > left:
-        return None, damaged(f"a batch of {size} bytes", f"{left} bytes, then the end", left), left
+        return _Look(None, damaged(f"a batch of {size} bytes", _cut(left), left), left)
     crc = reader.crc_of(position + ATTRIBUTES_AT, position + size)
     if crc != header.crc:
-        return header, damaged(f"CRC {header.crc:#010x}", f"CRC {crc:#010x}"), size
-    if header.base_offset < next_offset or header.last_offset_delta < 0:
-        found = f"offsets {header.base_offset} to {header.last_offset}"
-        return header, damaged(f"offsets from {next_offset} on", found), size
+        return _Look(None, damaged(f"CRC {header.crc:#010x}", f"CRC {crc:#010x}"), size)
+    if header.base_offset < next_offset or header.last_offset_delta < 0 or header.count < 0:
+        found = f"{header.count} at offsets {header.base_offset} to {header.last_offset}"
+        return _Look(None, damaged(f"records from offset {next_offset} on", found), size)
     if header.base_offset > max(next_offset, holes_below):
-        found = f"offset {header.base_offset}: {header.base_offset - next_offset} are missing"
-        return header, damaged(f"offset {next_offset}", found), size
-    return header, None, size
+        missing = damaged(f"offset {next_offset}", f"offset {header.base_offset}: what lies between is missing")
+        return _Look(header, missing, size)
+    return _Look(header, None, size)
+
+
+def _cut(left: int) -> str:
+    return f"{left} bytes before the end of the file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ class Consumer:
         if data.error_code:
             raise refusal(data.error_code, f"partition {name}")
         self.high_watermarks[name] = data.high_watermark
-        records, next_offset = _read(name, data.records or b"", asked.offset)
+        records, next_offset = read_batches(name, data.records or b"", asked.offset)
         if next_offset > asked.offset:
             # To the end of the line: the first in it gets a batch whole, however large.
             del self._positions[name]
@@ -238,7 +238,7 @@ def _topic(topic: TopicInfo, wanted: list[tuple[PartitionInfo, _Position]]) -> F
     )
 
 
-def _read(name: TopicPartition, buf: Buffer, offset: int) -> tuple[list[Consumed], int]:
+def read_batches(name: TopicPartition, buf: Buffer, offset: int) -> tuple[list[Consumed], int]:
     """The records from `offset` on, and the offset after them; a batch cut off at the end comes next time."""
     consumed: list[Consumed] = []
     view = memoryview(buf)

@@ -76,7 +76,8 @@ class Producer:
         self._identity: tuple[int, int] | None = None
         self._identifying = asyncio.Lock()
         self._waiting: set[asyncio.Future[Published]] = set()
-        self._buffered_bytes = 0
+        self.buffered_bytes = 0
+        """What waits to be sent, or to be answered."""
         self._room = asyncio.Event()
         self._failure: PenstockError | None = None
         self._is_closed = False
@@ -106,7 +107,7 @@ class Producer:
         if not 0 <= timestamp_ms <= LONG_MAX:
             raise InvalidTimestamp(f"timestamp {timestamp_ms} is no time in ms since 1970")
         record = Record(key=key, value=value, headers=tuple(headers), timestamp_ms=timestamp_ms)
-        while self._buffered_bytes >= self._settings.buffer_bytes_max:
+        while self.buffered_bytes >= self._settings.buffer_bytes_max:
             self._room.clear()
             await self._room.wait()
         if self._is_closed:
@@ -120,7 +121,7 @@ class Producer:
         answer: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         self._waiting.add(answer)
         size_bytes = record_bytes(record)
-        self._buffered_bytes += size_bytes
+        self.buffered_bytes += size_bytes
         answer.add_done_callback(lambda done: self._on_done(done, size_bytes))
         filled = self._lane(TopicPartition(topic, number)).add(record, answer)
         if filled and key is None and partition is None:
@@ -159,7 +160,7 @@ class Producer:
 
     def _on_done(self, answer: asyncio.Future[Published], size_bytes: int) -> None:
         self._waiting.discard(answer)
-        self._buffered_bytes -= size_bytes
+        self.buffered_bytes -= size_bytes
         self._room.set()
         failure = None if answer.cancelled() else answer.exception()
         if isinstance(failure, PenstockError) and self._failure is None:

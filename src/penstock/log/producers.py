@@ -18,10 +18,11 @@ PRODUCERS_MAX: Final = 100_000
 """Per partition; past it the one heard of longest ago is forgotten, as if it had expired."""
 SEQUENCE_SPAN: Final = 2**31
 
-_SNAPSHOT_START: Final = struct.Struct(">4sII")  # magic, crc of the rest, producers
+_SNAPSHOT_START: Final = struct.Struct(">4sI")  # magic, crc of the rest
+_COUNT: Final = struct.Struct(">I")
 _PRODUCER: Final = struct.Struct(">qhqB")
 _BATCH: Final = struct.Struct(">iiqqq")
-_MAGIC: Final = b"PSP1"
+_MAGIC: Final = b"PSP2"
 
 
 class SentBatch(NamedTuple):
@@ -117,23 +118,25 @@ class Producers:
 
     def snapshot(self) -> bytes:
         """The whole state as bytes, with a checksum."""
-        parts = []
+        parts = [_COUNT.pack(len(self.by_id))]
         for producer_id, producer in self.by_id.items():
             parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.heard_ms, len(producer.batches)))
             parts.extend(_BATCH.pack(*sent) for sent in producer.batches)
         body = b"".join(parts)
-        return _SNAPSHOT_START.pack(_MAGIC, zlib.crc32(body), len(self.by_id)) + body
+        return _SNAPSHOT_START.pack(_MAGIC, zlib.crc32(body)) + body
 
     @classmethod
     def restore(cls, data: bytes) -> "Producers | None":
         """The state that a snapshot holds, or None if its bytes are damaged."""
-        if len(data) < _SNAPSHOT_START.size:
-            return None
-        magic, crc, count = _SNAPSHOT_START.unpack_from(data)
         at = _SNAPSHOT_START.size
+        if len(data) < at + _COUNT.size:
+            return None
+        magic, crc = _SNAPSHOT_START.unpack_from(data)
         if magic != _MAGIC or zlib.crc32(memoryview(data)[at:]) != crc:
             return None
         state = cls()
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
         for _ in range(count):
             producer_id, epoch, heard_ms, batches = _PRODUCER.unpack_from(data, at)
             at += _PRODUCER.size

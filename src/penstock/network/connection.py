@@ -31,7 +31,7 @@ REST_BYTES_MAX: Final = 256 << 10
 """Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
 FRAME_BYTES_FIRST: Final = 4 << 20
 """The buffer that a large request begins with."""
-CALLS_MAX: Final = 512
+CALLS_MAX: Final = 128
 """Requests of one connection that may wait for their answers; then it is not read from."""
 _START: Final = struct.Struct(">ihhi")  # length, API key, version, correlation id
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20

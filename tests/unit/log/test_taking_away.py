@@ -211,6 +211,20 @@ def test_producers_follow_a_truncation() -> None:
     assert 8 not in log.producers.by_id
 
 
+def test_producers_follow_a_truncation_across_segments() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    log.append(sent(7, 0, b"kept"), 0, NOW_MS)
+    end = log.end_offset
+    for sequence in range(1, 20):
+        log.append(sent(7, sequence, b"taken back" * 20), 0, NOW_MS)
+    log.truncate(end, NOW_MS)
+    assert [known.last_sequence for known in log.producers.by_id[7].batches] == [0]
+    log.close()
+    log = reopened(disk)
+    assert [known.last_sequence for known in log.producers.by_id[7].batches] == [0]
+
+
 def test_the_index_follows_a_truncation() -> None:
     log = filled()
     log.truncate(10, NOW_MS)

@@ -80,5 +80,7 @@ def _partition(number: int, state: PartitionState) -> DescribeTopicPartitionsRes
         leader_epoch=state.leader_epoch,
         replica_nodes=state.replicas,
         isr_nodes=state.isr,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
         offline_replicas=(),
     )
