@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/record
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m penstock.cli.demo
+	$(BIN)/penstock demo
 
 test: lint
 	$(BIN)/pytest -m 'not slow'
@@ -31,6 +31,11 @@ simulate: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/pytest -m slow tests/chaos
+
+fuzz: $(STAMP)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0
+	$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$(or $(SECONDS_EACH),300)
+	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$(or $(SECONDS_EACH),300)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

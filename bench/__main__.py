@@ -1,10 +1,12 @@
 """`python -m bench [QUESTION ...] [--quick]`: ask, measure, and write bench/RESULTS.md."""
 
+import signal
 import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
@@ -45,13 +47,16 @@ def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | No
     if unknown:
         raise click.UsageError(f"there is no question {unknown[0]!r}; there are {', '.join(known)}")
     asked = [question for question in QUESTIONS if not slugs or question.slug in slugs]
+    stop = StopSignal()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
     console = Console(stderr=True)
     began_s = time.monotonic()
     install_requirements(console)
     scale = QUICK if quick else FULL
     with scratch("run") as folder:
         lab = Lab(folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began_s:5.0f} s[/] {text}"))
-        tables = ask_all(asked, lab)
+        tables = ask_all(asked, lab, stop)
     command = " ".join(["python -m bench", *slugs, *(["--quick"] if quick else [])])
     text = write_up(tables, measure.machine(), command, scale, time.monotonic() - began_s)
     output = output or (CACHE if slugs else BENCH) / "RESULTS.md"
@@ -60,7 +65,18 @@ def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | No
     click.echo(text)
 
 
-def ask_all(asked: list[Question], lab: Lab) -> list[Table]:
+class StopSignal:
+    """Whoever ends this run ends its servers too: they are stopped on the way out."""
+
+    def __init__(self) -> None:
+        self.was_given = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.was_given = True
+        sys.exit(f"stopped by signal {number}")
+
+
+def ask_all(asked: list[Question], lab: Lab, stop: StopSignal) -> list[Table]:
     """Every question's tables. What cannot be asked here, or went wrong, is said in place of its table."""
     tables: list[Table] = []
     try:
@@ -69,6 +85,8 @@ def ask_all(asked: list[Question], lab: Lab) -> list[Table]:
             try:
                 tables += question.ask(lab)
             except FAILURES as error:
+                if stop.was_given:  # and this is what became of it on the way out
+                    raise SystemExit("stopped by a signal") from error
                 lab.say(f"{question.slug}: {error}")
                 reason = str(error) or type(error).__name__
                 tables.append(Table(slug=question.slug, title=question.title, columns=(), reason_not_run=reason))

@@ -2,9 +2,7 @@
 
 It frames, checks a CRC and `pwrite`s; or frames, computes a place and sends what is there. Everything else that a
 broker does (topics, versions, indexes, errors, metrics) is left out: where things are in a request is known
-beforehand. Sockets, buffers and writes are handled as in penstock/network/kafka.py.
-
-    python -m bench.floor LAYOUT.json PORT FILE
+beforehand. Sockets, buffers and writes are handled as in penstock/network/.
 """
 
 import asyncio
@@ -25,10 +23,8 @@ RECEIVE_BYTES: Final = 256 << 10
 WRITE_BYTES_HIGH: Final = 1 << 20
 JOIN_BYTES_MAX: Final = 64 << 10
 MAP_BYTES_MIN: Final = 64 << 10
-CRC_AT: Final = 17
-CRC_FROM: Final = 21
+CRC_AT: Final = 17  # and what it covers begins at 21
 
-_LENGTH: Final = struct.Struct(">i")
 _START: Final = struct.Struct(">hhi")  # API key, version, correlation id
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
@@ -52,7 +48,7 @@ class Floor:
     def produce(self, frame: memoryview, correlation_id: int, out: list[bytes | memoryview]) -> None:
         layout = self.layout
         batch = frame[layout.batch_at : layout.batch_at + layout.batch_bytes]
-        if crc32c(batch[CRC_FROM:]) != _UINT32.unpack_from(batch, CRC_AT)[0]:
+        if crc32c(batch[CRC_AT + 4 :]) != _UINT32.unpack_from(batch, CRC_AT)[0]:
             raise ValueError("a batch with a wrong CRC")
         _INT64.pack_into(batch, 0, self.end_offset)
         if os.pwrite(self.fd, batch, self.size) != layout.batch_bytes:
@@ -124,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         at, end = 0, len(data)
         self._rest = b""
         while end - at >= 4:
-            (size,) = _LENGTH.unpack_from(data, at)
+            (size,) = _INT32.unpack_from(data, at)
             if end - at - 4 < size:
                 self._frame = memoryview(bytearray(size))
                 self._have = end - at - 4
@@ -142,14 +138,13 @@ class Connection(asyncio.BufferedProtocol):
             self._floor.fetch(frame, correlation_id, out)
 
 
-async def main(layout: Path, port: int, file: str) -> None:
-    floor = Floor(Layout.load(layout), file)
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Connection(floor), "127.0.0.1", port, backlog=1024
-    )
+async def main(layout: str, port: str, file: str) -> None:
+    floor = Floor(Layout.load(Path(layout)), file)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(floor), "127.0.0.1", int(port), backlog=1024)
     print("ready", flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    uvloop.run(main(*sys.argv[1:]))

@@ -18,7 +18,6 @@
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +29,8 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "load_stats.h"
 
 enum {
     CONNECTIONS_MAX = 256,
@@ -39,8 +38,7 @@ enum {
     IN_BYTES = 256 << 10,
     IOV_MAX_USED = 64,
     TRUNCATE_FROM = 16 << 10, /* larger answers are not copied out of the kernel */
-    STALL_S = 20,
-    SUB = 64                  /* histogram buckets for each power of two: 1.6% */
+    STALL_S = 20
 };
 
 struct frame {
@@ -72,27 +70,12 @@ static uint64_t bytes_max = UINT64_MAX, requests_max = UINT64_MAX;
 static uint64_t sent, answered, bytes_in, bytes_out, progress_ns, late_max_ns;
 static uint64_t window_begin_ns, window_end_ns;
 static int in_window, is_ending;
-static uint64_t histogram[64 * SUB], late_histogram[64 * SUB];
+static uint64_t histogram[BUCKETS], late_histogram[BUCKETS];
 
 struct edge {
     uint64_t ns, answered, bytes_in, bytes_out;
     double own_cpu_s, server_cpu_s, machine_cpu_s;
 } begin_edge, end_edge;
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(2);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint32_t be32(const char *at) {
     uint32_t value;
@@ -100,60 +83,7 @@ static uint32_t be32(const char *at) {
     return ntohl(value);
 }
 
-/* -- the histogram */
-
-static uint32_t bucket_of(uint64_t ns) {
-    if (ns < SUB) return (uint32_t)ns;
-    int power = 63 - __builtin_clzll(ns);
-    return (uint32_t)((power - 5) * SUB + (int)((ns >> (power - 6)) & (SUB - 1)));
-}
-
-static double bucket_us(uint32_t bucket) {
-    if (bucket < SUB) return bucket / 1e3;
-    int power = (int)(bucket / SUB) + 5;
-    return (double)((uint64_t)(SUB + bucket % SUB) << (power - 6)) / 1e3;
-}
-
-static double percentile_us(const uint64_t *counts, double share) {
-    uint64_t total = 0, seen = 0;
-    for (uint32_t i = 0; i < 64 * SUB; i++) total += counts[i];
-    for (uint32_t i = 0; i < 64 * SUB; i++) {
-        seen += counts[i];
-        if (total && (double)seen >= share * (double)total) return bucket_us(i);
-    }
-    return 0;
-}
-
 /* -- the window that is measured */
-
-static void read_text(const char *path, char *text, size_t room) {
-    int fd = open(path, O_RDONLY);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
-    if (size <= 0) fail("%s cannot be read: is the server gone?", path);
-    close(fd);
-    text[size] = 0;
-}
-
-static double server_cpu_s(void) {
-    char path[64], text[1024];
-    if (!watch_pid) return 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", watch_pid);
-    read_text(path, text, sizeof text);
-    unsigned long user, system;
-    if (sscanf(strrchr(text, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-        fail("%s cannot be understood", path);
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-}
-
-/* Everything that ran on this machine, so that the reader sees whether it was quiet. */
-static double machine_cpu_s(void) {
-    char text[1024];
-    unsigned long user, nice, system, irq, softirq, steal;
-    read_text("/proc/stat", text, sizeof text);
-    if (sscanf(text, "cpu %lu %lu %lu %*u %*u %lu %lu %lu", &user, &nice, &system, &irq, &softirq, &steal) != 6)
-        fail("/proc/stat cannot be understood");
-    return (double)(user + nice + system + irq + softirq + steal) / (double)sysconf(_SC_CLK_TCK);
-}
 
 static struct edge edge_now(uint64_t now) {
     struct rusage own;
@@ -161,7 +91,7 @@ static struct edge edge_now(uint64_t now) {
     struct edge edge = {.ns = now, .answered = answered, .bytes_in = bytes_in, .bytes_out = bytes_out};
     edge.own_cpu_s = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                      (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6;
-    edge.server_cpu_s = server_cpu_s();
+    edge.server_cpu_s = process_cpu_s(watch_pid);
     edge.machine_cpu_s = machine_cpu_s();
     return edge;
 }

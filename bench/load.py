@@ -122,9 +122,9 @@ class Load:
 
 
 def generator() -> Path:
-    """The compiled generator; compiled now if its source has changed."""
+    """The compiled generator; compiled now if its sources have changed."""
     source = BENCH / "load.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes() + (BENCH / "load_stats.h").read_bytes()).hexdigest()[:16]
     program = cache_folder("bin") / f"load-{digest}"
     if not program.exists():
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -44,6 +44,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **(env or {})},
+                start_new_session=True,  # Ctrl-C is for us: servers are stopped in order
             )
         self.pid = self._child.pid
 

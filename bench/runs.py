@@ -131,11 +131,15 @@ def append(broker: Broker, shape: Shape, topic: str, batches: int, folder: Path,
 
 
 def readable(broker: Broker, shape: Shape, topic: str, batches: int, batches_each: int = 1) -> Filled:
-    """Requests that read a topic's first partition from its start, so many batches a request, or every n-th of
-    those if that would be a great many."""
+    """Requests that read a topic's first partition, so many batches a request, each where the one before ended.
+
+    Where that would be a great many, they are for as many stretches as there are connections, from all over it.
+    """
     answers = batches // batches_each
-    step = max(1, answers // FETCH_FRAMES_MAX)
-    places = [number * batches_each for number in range(0, answers, step)]
+    stretch = min(answers, FETCH_FRAMES_MAX) // CONNECTIONS
+    starts = [number * answers // CONNECTIONS for number in range(CONNECTIONS)]
+    numbers = range(answers) if answers <= FETCH_FRAMES_MAX else [s + n for s in starts for n in range(stretch)]
+    places = [number * batches_each for number in numbers]
     return Filled(
         broker=broker,
         topic=topic,

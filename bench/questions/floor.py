@@ -60,7 +60,8 @@ def ask(lab: Lab) -> list[Table]:
             f"{runs.CONNECTIONS} connections with what a Kafka client has in flight by default: "
             f"{runs.PRODUCE_DEPTH} produce requests, or {runs.FETCH_DEPTH} fetch. The last rows have more, which no "
             "bar asks for: the system calls are then shared by many requests and what is left is Python.",
-            f"Produce writes {runs.PARTITIONS} partitions (the floor: one file); a fetch is answered with one batch.",
+            f"Produce writes {runs.PARTITIONS} partitions (the floor: one file). A fetch is answered with one batch, "
+            "and the next one on its connection is for the next batch.",
         ],
     )
     found = measure(lab)

@@ -58,8 +58,8 @@ def ask(lab: Lab) -> list[Table]:
             f"{runs.CONNECTIONS} connections, {runs.PRODUCE_DEPTH} produce requests or {runs.FETCH_DEPTH} fetch in "
             f"flight on each; {runs.PARTITIONS} partitions; Produce and Fetch v{frames.VERSION}, not idempotent, not "
             "compressed. Both keep acknowledged data in the page cache (Kafka's default; Penstock's `flush=os`).",
-            "A fetch is answered with one batch. Kafka may use all cores, Penstock uses one: the cores column says "
-            "what each took.",
+            "A fetch is answered with one batch, and the next one on its connection is for the next batch. Kafka may "
+            "use all cores, Penstock uses one: the cores column says what each took.",
         ],
     )
     with lab.penstock() as penstock:

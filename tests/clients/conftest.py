@@ -20,6 +20,7 @@ from .raw import RawClient
 NO_KCAT = pytest.mark.skipif(not KcatDriver.is_installed, reason="kcat is not installed: apt-get install kcat")
 ADMIN_DRIVERS = (ConfluentDriver, AiokafkaDriver, KafkaPythonDriver)
 EVERY_DRIVER = (*ADMIN_DRIVERS, pytest.param(KcatDriver, marks=NO_KCAT))
+INSTALLED_DRIVERS = (*ADMIN_DRIVERS, *([KcatDriver] if KcatDriver.is_installed else []))
 
 QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 """Retention and compaction look at every tick, so that nobody has to wait minutes for them."""

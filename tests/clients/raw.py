@@ -56,6 +56,10 @@ class RawClient:
         self._asked.append((self._next_id, message_of(type(request)).key, version))
         self.socket.sendall(b"".join(request_frame(request, version, self._next_id, NAME)))
 
+    def expect(self, key: ApiKey, version: int, correlation_id: int) -> None:
+        """A request that was sent by other means has to be answered."""
+        self._asked.append((correlation_id, key, version))
+
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet."""
         expected_id, key, version = self._asked.pop(0)

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "publish": "penstock.cli.publish:publish",
     "subscribe": "penstock.cli.subscribe:subscribe",
     "log": "penstock.cli.log:log",
+    "demo": "penstock.cli.demo:demo",
 }
 INTERRUPTED: Final = 130
 

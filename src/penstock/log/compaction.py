@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from penstock.foundation.errors import PenstockError
-from penstock.foundation.settings import INT_MAX
+from penstock.foundation.errors import PenstockError, StorageError
+from penstock.foundation.settings import INT_MAX, LONG_MAX
 from penstock.log.disk import Disk
 from penstock.log.keytable import KeyTable
 from penstock.log.log import Log
@@ -34,8 +34,9 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
         return None
     limit = min(limit, log.checkpoint.synced_to)
     chosen = []
+    lag_ms = settings.min_compaction_lag_ms
     for segment, following in pairwise(log.segments):
-        if following.base_offset > limit or segment.latest_ms > now_ms - settings.min_compaction_lag_ms:
+        if following.base_offset > limit or (lag_ms and segment.latest_ms > now_ms - lag_ms):
             break
         chosen.append(segment)
     dirty_from = max(log.checkpoint.clean_to, log.start_offset)
@@ -93,13 +94,16 @@ class Job:
 
     def run(self) -> Result:
         """Write the new segments. On a thread: touches nothing that the event loop owns."""
+        result = Result(clean_to=0)
         try:
             table = KeyTable(self.keys_max, self.secret)
-            clean_to = self._learn(table)
-            result = Result(clean_to=clean_to)
-            for group in self._groups(clean_to):
+            result.clean_to = self._learn(table)
+            for group in self._groups(result.clean_to):
                 self._rewrite(group, table, result)
             return result
+        except StorageError:
+            self.discard(result)  # or a full disk would stay full
+            raise
         finally:
             for segment in self.sources:
                 segment.close()
@@ -126,11 +130,12 @@ class Job:
         """Neighbours that fit into one segment together."""
         group: list[Segment] = []
         size = 0
-        for segment in self.sources:
+        ends = [*(segment.base_offset for segment in self.sources[1:]), self.end_offset]
+        for segment, end in zip(self.sources, ends, strict=True):
             if segment.base_offset >= clean_to:
                 break
             fits = size + segment.size <= self.settings.segment_bytes
-            if group and (not fits or self.end_offset - group[0].base_offset > INT_MAX):
+            if group and (not fits or end - group[0].base_offset > INT_MAX):
                 yield group
                 group, size = [], 0
             group.append(segment)
@@ -140,25 +145,27 @@ class Job:
 
     def _rewrite(self, group: Sequence[Segment], table: KeyTable, result: Result) -> None:
         base = group[0].base_offset
-        fresh = Segment(self.disk, self.folder, base, CLEANED)
-        fresh.cut(0)  # a run that was cut short may have left something
-        for segment in group:
-            for _, header, batch in segment.batches():
-                kept = batch if header.is_control else self._filter(header, batch, table, result)
-                if kept is not None:
-                    fresh.append(
-                        kept,
-                        header.base_offset,
-                        header.last_offset,
-                        header.max_timestamp,
-                        self.settings.index_interval_bytes,
-                    )
-            result.bytes_before += segment.size
-        result.bytes_after += fresh.size
-        fresh.file.sync()
-        fresh.index.seal()
-        fresh.close()
         result.replaced[base] = [segment.base_offset for segment in group]
+        fresh = Segment(self.disk, self.folder, base, CLEANED)
+        try:
+            fresh.cut(0)  # a run that was cut short may have left something
+            for segment in group:
+                for _, header, batch in segment.batches():
+                    kept = batch if header.is_control else self._filter(header, batch, table, result)
+                    if kept is not None:
+                        fresh.append(
+                            kept,
+                            header.base_offset,
+                            header.last_offset,
+                            header.max_timestamp,
+                            self.settings.index_interval_bytes,
+                        )
+                result.bytes_before += segment.size
+            result.bytes_after += fresh.size
+            fresh.file.sync()
+            fresh.index.seal()
+        finally:
+            fresh.close()
 
     def _filter(self, header: BatchHeader, batch: Buffer, table: KeyTable, result: Result) -> Buffer | None:
         columns = _opened(batch)
@@ -210,7 +217,7 @@ class Job:
             transactional=header.is_transactional,
             keep_offsets=True,
             log_append_time=header.is_log_append_time,
-            delete_horizon_ms=self.now_ms + self.settings.delete_retention_ms,
+            delete_horizon_ms=min(self.now_ms + self.settings.delete_retention_ms, LONG_MAX),
         )
 
     def install(self, log: Log, result: Result) -> bool:
@@ -224,12 +231,19 @@ class Job:
         if here[first : first + len(wanted)] != wanted:
             self.discard(result)
             return False
+        log.expect_holes()
         text = json.dumps(list(result.replaced.items())).encode()
-        self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
+        try:
+            self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
+        except StorageError:
+            self.discard(result)
+            raise
         for segment in log.segments[first : first + len(wanted)]:
             segment.close()
         finish_swap(self.disk, self.folder)
         fresh = [Segment(self.disk, self.folder, base) for base in result.replaced]
+        for segment in fresh:
+            segment.created_ms = self.now_ms
         log.replace_segments(first, len(wanted), fresh, result.clean_to)
         return True
 
@@ -256,7 +270,11 @@ def finish_swap(disk: Disk, folder: str) -> None:
     if text is None:
         return
     names = set(disk.names(folder))
-    for base, old in json.loads(text):
+    try:
+        swaps = json.loads(text)
+    except ValueError as error:
+        raise StorageError(f"{folder}/{MANIFEST} is damaged: {error}") from error
+    for base, old in swaps:
         for gone in old:
             if gone != base:
                 Segment(disk, folder, gone).remove()

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from penstock.log.log import Log
+from penstock.log.segment import Segment
 
 
 def enforce(log: Log, now_ms: int, limit: int) -> int:
@@ -12,7 +13,7 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
         return 0
     before_bytes = log.size_bytes
     last = log.segments[-1]
-    if last.size and settings.retention_ms >= 0 and 0 <= last.latest_ms < now_ms - settings.retention_ms:
+    if last.size and _is_too_old(last, settings.retention_ms, now_ms):
         log.roll(now_ms)
     keep_from = log.start_offset
     kept_bytes = log.size_bytes
@@ -20,12 +21,18 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
     for segment, following in pairwise(log.segments):
         if following.base_offset > limit:
             break
-        by_time = by_time and settings.retention_ms >= 0 and segment.latest_ms < now_ms - settings.retention_ms
+        by_time = by_time and _is_too_old(segment, settings.retention_ms, now_ms)
         by_size = 0 <= settings.retention_bytes <= kept_bytes - segment.size
         if not (by_time or by_size):
             break
         kept_bytes -= segment.size
-        keep_from = following.base_offset
-    if keep_from > log.start_offset:
-        log.trim(keep_from)
+        keep_from = max(keep_from, following.base_offset)
+    log.trim(keep_from)
     return before_bytes - log.size_bytes
+
+
+def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    """By its latest record; where no record has a time, by when this process first knew of the segment."""
+    latest_ms = segment.latest_ms
+    known_ms = latest_ms if latest_ms >= 0 else segment.created_ms
+    return retention_ms >= 0 and 0 <= known_ms < now_ms - retention_ms

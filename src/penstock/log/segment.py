@@ -147,6 +147,8 @@ class Segment:
             following = base + delta + 1
         else:
             return  # many small batches: finding the next place costs less than walking to it
+        if not at:
+            return  # not even one batch is whole: the segment is damaged here
         if len(self._hints) >= _HINTS_MAX:
             self._hints.clear()
         self._hints[following] = position + at

@@ -198,6 +198,9 @@ class LogSettings:
         policy = parsed["cleanup.policy"]
         storage = Storage(parsed["storage"])
         segment_bytes, retention_bytes = parsed["segment.bytes"], parsed["retention.bytes"]
+        segment_ms = parsed["segment.ms"]
+        if "compact" in policy:  # what is in the last segment is not compacted: it must end in time
+            segment_ms = min(segment_ms, parsed["max.compaction.lag.ms"])
         if storage is Storage.MEMORY:
             if "compact" in policy:
                 raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
@@ -223,6 +226,6 @@ class LogSettings:
             retention_bytes=retention_bytes,
             retention_ms=parsed["retention.ms"],
             segment_bytes=segment_bytes,
-            segment_ms=parsed["segment.ms"],
+            segment_ms=segment_ms,
             segment_jitter_ms=parsed["segment.jitter.ms"],
         )

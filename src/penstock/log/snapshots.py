@@ -45,6 +45,7 @@ class Snapshots:
         """The state at `end_offset`. Snapshots that are damaged or lie after it are removed."""
         start = segments[0].base_offset
         producers = None
+        removed = False
         for offset in reversed(self.offsets()):
             data = self._disk.load(self._path(offset))
             producers = Producers.restore(data) if data and offset <= end_offset else None
@@ -52,6 +53,10 @@ class Snapshots:
                 start = max(start, offset)
                 break
             self._disk.remove(self._path(offset))
+            removed = True
+        if removed:
+            # For good: power loss must not bring back what was true of batches that have been cut off.
+            self._disk.sync_folder(self._folder)
         producers = producers or Producers()
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:

@@ -143,7 +143,7 @@ def test_a_batch_that_is_cut_short_is_not_told() -> None:
 
 
 def test_a_length_that_cannot_be_is_damage() -> None:
-    segment, places = filled(MemoryDisk(), count=5)
+    segment, places = filled(MemoryDisk(), count=5, interval=1 << 20)
     segment.file.write_at(places[2].position + 8, bytes(4))
     with pytest.raises(StorageError, match=f"is damaged at byte {places[2].position}"):
         segment.locate(places[3].base_offset)

@@ -1,0 +1,116 @@
+"""`penstock demo`: a short tour with a broker of its own, which ends by itself."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+_COMMAND = str(Path(sys.executable).with_name("penstock"))
+
+
+class Tour:
+    """A broker in a folder that goes away, and commands that talk to it as a user would."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._broker: subprocess.Popen[str] | None = None
+        self._bootstrap = ""
+
+    def start_broker(self) -> None:
+        """Start it on free ports; returns when it says that it is ready."""
+        began = time.monotonic()
+        listen = self._bootstrap or "127.0.0.1:0"
+        arguments = ["serve", "--data-dir", str(self._folder / "data"), "--listen", listen, "--http", "127.0.0.1:0"]
+        self._broker = subprocess.Popen(
+            [_COMMAND, *arguments, "--log-level", "warning"], stdout=subprocess.PIPE, text=True
+        )
+        assert self._broker.stdout is not None
+        ready = self._broker.stdout.readline()
+        if "ready" not in ready:
+            raise click.ClickException("the broker did not start; see above")
+        self._bootstrap = ready.split("kafka ")[1].split(",")[0]
+        click.echo(f"  ready after {time.monotonic() - began:.2f} s on {self._bootstrap}")
+
+    def kill_broker(self, number: signal.Signals) -> None:
+        if self._broker is not None:
+            self._broker.send_signal(number)
+            self._broker.wait()
+            assert self._broker.stdout is not None
+            self._broker.stdout.close()
+            self._broker = None
+
+    def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12) -> str:
+        """Run a command, show it and the beginning of what it says."""
+        click.secho(f"  $ penstock {shlex.join(arguments)}", fg="cyan")
+        done = subprocess.run(
+            [_COMMAND, *arguments],
+            input="\n".join(lines) + "\n" if lines else None,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PENSTOCK_BOOTSTRAP": self._bootstrap},
+        )
+        said = done.stdout.splitlines()
+        for line in said[:show]:
+            click.echo(f"  {line}")
+        if len(said) > show:
+            click.echo(f"  … {len(said) - show} more lines")
+        if done.returncode != 0:
+            raise click.ClickException(f"that ended with code {done.returncode}")
+        return done.stdout
+
+
+@contextmanager
+def _chapter(title: str) -> Iterator[None]:
+    click.secho(f"\n{title}", bold=True)
+    yield
+
+
+@click.command()
+def demo() -> None:
+    """A tour of one minute: a broker of its own, a topic, messages, a crash, and nothing lost.
+
+    \b
+    Examples:
+      penstock demo
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
+        tour = Tour(Path(folder))
+        try:
+            _walk(tour)
+        finally:
+            tour.kill_broker(signal.SIGTERM)
+    click.secho("\nThat was it. Now yours: penstock serve", bold=True)
+
+
+def _walk(tour: Tour) -> None:
+    with _chapter("1. One process is a broker"):
+        tour.start_broker()
+    with _chapter("2. A topic with three partitions"):
+        tour.run("topic", "create", "orders", "--partitions", "3")
+    with _chapter("3. Publish: with a key and a tag, then a thousand lines from a pipe"):
+        tour.run("publish", "orders", '{"id": 1, "item": "valve"}', "--key", "customer-42", "--tag", "eu")
+        lines = [f'customer-{number % 50}:{{"id": {number}, "item": "pipe"}}' for number in range(2, 1002)]
+        tour.run("publish", "orders", "--key-separator", ":", "--compression", "zstd", lines=lines, show=4)
+    with _chapter("4. Read from the beginning, as often as you like"):
+        tour.run("subscribe", "orders", "--from", "earliest", "--max", "5")
+    with _chapter("5. Kill the broker with -9 and start it again: what was acknowledged is there"):
+        tour.kill_broker(signal.SIGKILL)
+        tour.start_broker()
+        found = tour.run("subscribe", "orders", "--from", "earliest", "--json", show=2).splitlines()
+        if len(found) != 1001:
+            raise click.ClickException(f"expected 1001 messages, found {len(found)}")
+        click.secho("  1001 messages were acknowledged, 1001 are there", fg="green")
+    with _chapter("6. What a topic looks like, and its settings"):
+        tour.run("topic", "alter", "orders", "--config", "retention.ms=3600000")
+        tour.run("topic", "describe", "orders")
+    with _chapter("7. Trim what nobody needs any more"):
+        tour.run("topic", "trim", "orders", "--before", "end")

@@ -1,0 +1,161 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .running import RUN_S, Cli, interrupt, table
+
+
+def values(cli: Cli, topic: str) -> list[str]:
+    return [found["value"] for found in cli.json("subscribe", topic)]
+
+
+def test_arguments_are_messages_and_each_is_told_where_it_went(cli: Cli, topic: str) -> None:
+    assert table(cli.ok("publish", topic, "one", "two words")) == [
+        ["TOPIC", "PARTITION", "OFFSET"],
+        [topic, "0", "0"],
+        [topic, "0", "1"],
+    ]
+    assert cli.json("publish", topic, "three") == [{"topic": topic, "partition": 0, "offset": 2}]
+    assert values(cli, topic) == ["one", "two words", "three"]
+
+
+def test_lines_of_standard_input_are_messages(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, stdin=b"one\n\nthree\nlast")
+    cli.ok("publish", topic, "before", "-", "after", stdin=b"from stdin\n")
+    assert values(cli, topic) == ["one", "", "three", "last", "before", "from stdin", "after"]
+
+
+def test_many_messages_are_summed_up_by_partition(cli: Cli, fresh: str) -> None:
+    cli.ok("topic", "create", fresh, "--partitions", "2")
+    lines = b"".join(b"key-%d:value-%d\n" % (number, number) for number in range(5000))
+    header, *rows = table(cli.ok("publish", fresh, "--key-separator", ":", stdin=lines))
+    assert header == ["TOPIC", "PARTITION", "MESSAGES", "FIRST OFFSET", "LAST OFFSET"]
+    assert [row[1] for row in rows] == ["0", "1"]
+    assert sum(int(row[2]) for row in rows) == 5000
+    assert all(row[3] == "0" and int(row[4]) == int(row[2]) - 1 for row in rows)
+    found = cli.json("subscribe", fresh)
+    assert {entry["key"]: entry["value"] for entry in found} == {f"key-{n}": f"value-{n}" for n in range(5000)}
+
+
+def test_a_file_is_one_message_or_one_a_line(cli: Cli, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "orders.txt"
+    file.write_bytes(b"one\ntwo\n")
+    cli.ok("publish", topic, "--file", str(file))
+    cli.ok("publish", topic, "--file", str(file), "--file", str(file), "--lines")
+    assert values(cli, topic) == ["one\ntwo\n", "one", "two", "one", "two"]
+
+
+def test_bytes_that_are_no_text_arrive_as_they_were(cli: Cli, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "photo"
+    data = bytes(range(256))
+    file.write_bytes(data)
+    cli.ok("publish", topic, "--file", str(file))
+    assert cli("subscribe", topic).stdout == data + b"\n"
+
+
+def test_keys_headers_tags_times_and_partitions_go_with_the_message(cli: Cli, fresh: str) -> None:
+    cli.ok("topic", "create", fresh, "--partitions", "3")
+    options = ["--key", "42", "--tag", "eu", "--header", "trace=a=b", "--header", "empty="]
+    cli.ok("publish", fresh, "hi", *options, "--partition", "2", "--timestamp", "2026-01-31T12:00:00.5Z")
+    (found,) = cli.json("subscribe", fresh)
+    assert found == {
+        "topic": fresh,
+        "partition": 2,
+        "offset": 0,
+        "timestamp": 1769860800500,
+        "key": "42",
+        "value": "hi",
+        "headers": [
+            {"name": "tag", "value": "eu"},
+            {"name": "trace", "value": "a=b"},
+            {"name": "empty", "value": ""},
+        ],
+    }
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_can_be_read_back(cli: Cli, topic: str, compression: str) -> None:
+    cli.ok("publish", topic, "--compression", compression, stdin=b"the same line\n" * 50)
+    assert cli.ok("subscribe", topic) == "the same line\n" * 50
+
+
+def test_fewer_acknowledgements_can_be_asked_for(cli: Cli, topic: str) -> None:
+    assert cli.json("publish", topic, "leader", "--acks", "1") == [{"topic": topic, "partition": 0, "offset": 0}]
+    assert cli.json("publish", topic, "none", "--acks", "0") == [{"topic": topic, "partition": 0, "offset": None}]
+    assert table(cli.ok("publish", topic, "none", "--acks", "0"))[1] == [topic, "0", "-"]
+    # Another connection: the broker has read the last message once it is there.
+    assert cli.ok("subscribe", topic, "--follow", "--from", "earliest", "--max", "3") == "leader\nnone\nnone\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere", "hi"], 1, "there is no topic 'nowhere'; make it with `penstock topic create nowhere`"),
+        (["TOPIC", "hi", "--partition", "9"], 1, "has 1 partitions, asked for partition 9"),
+        (["TOPIC", "hi", "--key", "a", "--key-separator", ":"], 2, "both say what the key is"),
+        (["TOPIC", "hi", "--key-separator", ""], 2, "needs at least one character"),
+        (["TOPIC", "--lines"], 2, "--lines is for --file"),
+        (["TOPIC", "hi", "--header", "novalue"], 2, "'novalue' is not name=value"),
+        (["TOPIC", "hi", "--timestamp", "2026-01-31T12:00:00"], 2, "has no time zone"),
+        (["TOPIC", "hi", "--timestamp", "soon"], 2, "'soon' is no time; write 2026-01-31T12:00:00Z or @"),
+        (["TOPIC", "--file", "/nowhere"], 2, "does not exist"),
+        (["TOPIC", "hi", "--compression", "rar"], 2, "'rar' is not one of"),
+    ],
+)
+def test_what_cannot_be_published_is_refused(
+    cli: Cli, topic: str, arguments: list[str], code: int, words: str
+) -> None:
+    assert words in cli.refused("publish", *(topic if part == "TOPIC" else part for part in arguments), code=code)
+
+
+def test_a_line_without_the_separator_is_named_and_what_came_before_it_is_told(cli: Cli, topic: str) -> None:
+    done = cli("publish", topic, "--key-separator", ":", stdin=b"a:1\nb:2\nno key\n")
+    assert done.returncode == 1
+    assert done.stderr == b"Error: message 3 has no ':' between key and value: 'no key'\n"
+
+
+def test_a_message_that_the_broker_refuses_is_named_and_the_others_are_told(cli: Cli, fresh: str) -> None:
+    cli.ok("topic", "create", fresh, "--config", "max.message.bytes=1000")
+    done = cli("publish", fresh, "fits", "x" * 2000, "--json")
+    assert done.returncode == 1
+    assert done.stdout == b'{"topic": "%s", "partition": 0, "offset": 0}\n' % fresh.encode()
+    assert b"Error: message 2 was not published (1 before it were): " in done.stderr
+    assert b"max.message.bytes is 1000" in done.stderr
+
+
+def test_a_line_is_published_while_the_next_is_still_being_typed(cli: Cli, topic: str) -> None:
+    publisher = cli.start("publish", topic, "--json", stdin=subprocess.PIPE)
+    reader = cli.start("subscribe", topic, "--follow", "--from", "earliest")
+    assert publisher.stdin is not None
+    assert reader.stdout is not None
+    for line in (b"first\n", b"second\n"):
+        publisher.stdin.write(line)
+        publisher.stdin.flush()
+        assert reader.stdout.readline() == line
+    out, err = publisher.communicate(timeout=RUN_S)
+    assert (publisher.returncode, err) == (0, b"")
+    assert [line.split(b'"offset": ')[1] for line in out.splitlines()] == [b"0}", b"1}"]
+    assert interrupt(reader) == (130, b"", b"")
+
+
+def test_an_interrupt_ends_a_publisher_that_waits_for_input(cli: Cli, topic: str) -> None:
+    publisher = cli.start("publish", topic, stdin=subprocess.PIPE)
+    reader = cli.start("subscribe", topic, "--follow", "--from", "earliest")
+    assert publisher.stdin is not None
+    assert reader.stdout is not None
+    publisher.stdin.write(b"one\n")
+    publisher.stdin.flush()
+    assert reader.stdout.readline() == b"one\n"  # so it runs, and waits for the second line
+    publisher.send_signal(2)
+    assert publisher.wait(RUN_S) == 130
+    _, err = publisher.communicate()
+    assert err == b""
+    assert interrupt(reader)[0] == 130
+
+
+def test_someone_who_types_is_told_how_to_end(cli: Cli, topic: str) -> None:
+    code, screen = cli.on_terminal("publish", topic, typed=b"typed\n\x04", until=b"Ctrl-D ends.")
+    assert code == 0
+    assert "Type messages, one a line" in screen
+    assert values(cli, topic) == ["typed"]

@@ -1,0 +1,141 @@
+import subprocess
+
+import pytest
+
+from .running import COMMAND, RUN_S, Cli, interrupt
+
+
+@pytest.fixture
+def ten(cli: Cli, topic: str) -> str:
+    """A topic with m0 to m9, one second apart from noon on."""
+    for number in range(10):
+        if number in (0, 5):  # two batches
+            lines = b"".join(b"m%d\n" % n for n in range(number, number + 5))
+            stamp = f"2026-01-31T12:00:0{number}Z"
+            cli.ok("publish", topic, "--timestamp", stamp, stdin=lines)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (None, 0),
+        ("earliest", 0),
+        ("latest", 10),
+        ("7", 7),
+        ("-3", 7),
+        ("10", 10),
+        ("2026-01-31T12:00:03Z", 5),
+        ("2026-01-31T13:00:05+01:00", 5),
+        ("@1769860800000", 0),
+        ("2027-01-31T12:00:00Z", 10),
+    ],
+)
+def test_reading_starts_where_it_was_told_and_ends_at_the_end(
+    cli: Cli, ten: str, start: str | None, first: int
+) -> None:
+    place = [] if start is None else ["--from", start]
+    assert cli.ok("subscribe", ten, *place) == "".join(f"m{n}\n" for n in range(first, 10))
+
+
+def test_no_more_messages_are_shown_than_asked_for(cli: Cli, ten: str) -> None:
+    assert cli.ok("subscribe", ten, "--max", "3", "--from", "4") == "m4\nm5\nm6\n"
+
+
+def test_one_partition_can_be_read_alone(cli: Cli, fresh: str) -> None:
+    cli.ok("topic", "create", fresh, "--partitions", "3")
+    for number in range(3):
+        cli.ok("publish", fresh, f"to {number}", "--partition", str(number))
+    assert cli.ok("subscribe", fresh, "--partition", "1") == "to 1\n"
+    assert sorted(cli.ok("subscribe", fresh).splitlines()) == ["to 0", "to 1", "to 2"]
+
+
+def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, "--key-separator", "|", "--timestamp", "@1000", stdin=b"\xff|\x00\xfe\ncaf\xc3\xa9|\n")
+    binary, text = cli.json("subscribe", topic)
+    assert binary == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1000,
+        "key": "/w==",
+        "value": "AP4=",
+        "headers": [],
+        "encoding": {"key": "base64", "value": "base64"},
+    }
+    assert (text["key"], text["value"]) == ("café", "")
+    assert "encoding" not in text
+
+
+def test_a_line_for_people_has_place_key_and_headers_and_cannot_drive_the_terminal(cli: Cli, topic: str) -> None:
+    cli.ok(
+        "publish", topic, "--key", "k", "--tag", "eu", "--timestamp", "2026-01-31T12:00:00Z", stdin=b"a\x1b[2Jb\xff\n"
+    )
+    assert cli.ok("subscribe", topic, "--format", "line") == (
+        "2026-01-31T12:00:00.000Z 0:0 k: a\\x1b[2Jb\\xff [tag=eu]\n"
+    )
+
+
+def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, "hello", "--key", "k", "--timestamp", "@0")
+    code, screen = cli.on_terminal("subscribe", topic)
+    assert code == 0
+    assert "1970-01-01T00:00:00.000Z 0:0" in screen
+    assert "hello" in screen
+    assert cli.ok("subscribe", topic) == "hello\n"
+
+
+def test_a_template_puts_the_parts_where_they_are_wanted(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, "hello", "--key", "k", "--header", "a=b", "--timestamp", "@1500")
+    template = r"{topic}/{partition}/{offset}\t{key}={value} {headers} {timestamp} {time}"
+    assert cli.ok("subscribe", topic, "--format", template) == (
+        f"{topic}/0/0\tk=hello a=b 1500 1970-01-01T00:00:01.500Z\n"
+    )
+
+
+def test_a_follower_shows_what_comes_until_it_is_interrupted(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, "before")
+    follower = cli.start("subscribe", topic, "--follow", "--from", "earliest")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == b"before\n"
+    cli.ok("publish", topic, "after")
+    assert follower.stdout.readline() == b"after\n"
+    assert interrupt(follower) == (130, b"", b"")
+
+
+def test_a_follower_with_a_limit_ends_by_itself(cli: Cli, topic: str) -> None:
+    follower = cli.start("subscribe", topic, "--follow", "--from", "earliest", "--max", "2")
+    cli.ok("publish", topic, "one", "two", "three")
+    out, err = follower.communicate(timeout=RUN_S)
+    assert (follower.returncode, out, err) == (0, b"one\ntwo\n", b"")
+
+
+def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, topic: str) -> None:
+    cli.ok("publish", topic, stdin=b"a line that fills the pipe in time\n" * 20_000)
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" subscribe "$1" | head -n 1', COMMAND, topic],
+        capture_output=True,
+        env=cli.environment,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"a line that fills the pipe in time\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere"], 1, "there is no topic 'nowhere'; make it with"),
+        (["TOPIC", "--partition", "4"], 1, "has 1 partitions, asked for partition 4"),
+        (["TOPIC", "--from", "99"], 1, "offset 99 is not there; TOPIC-0 holds 0 to 0"),
+        (["TOPIC", "--from", "noon"], 2, "'noon' is no time; write 2026-01-31T12:00:00Z or @1767225600000"),
+        (["TOPIC", "--from", "@noon"], 2, "'@noon' is no time"),
+        (["TOPIC", "--max", "0"], 2, "'--max'"),
+        (["TOPIC", "--format", "{colour}"], 2, "{colour} is not known; known are {topic}, {partition}"),
+        (["TOPIC", "--format", "yaml"], 2, "'yaml' is not value, line or json"),
+        (["TOPIC", "--format", "line", "--json"], 2, "give --json or --format"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(cli: Cli, topic: str, arguments: list[str], code: int, words: str) -> None:
+    said = cli.refused("subscribe", *(topic if part == "TOPIC" else part for part in arguments), code=code)
+    assert words.replace("TOPIC", topic) in said
