@@ -44,29 +44,35 @@ class Lab:
 
     @contextmanager
     def penstock(self) -> Iterator[Penstock]:
-        server = Penstock(self.fresh_folder("penstock"))
+        folder = self.fresh_folder("penstock")
+        server = Penstock(folder)
         try:
             server.start()
             yield server
         finally:
             server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def floor(self) -> Iterator[FloorServer]:
-        server = FloorServer(self.fresh_folder("floor"))
+        folder = self.fresh_folder("floor")
+        server = FloorServer(folder)
         try:
             yield server
         finally:
             server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def nats(self) -> Iterator[Nats]:
-        server = Nats(self.fresh_folder("nats"))
+        folder = self.fresh_folder("nats")
+        server = Nats(folder)
         try:
             server.start()
             yield server
         finally:
             server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
     def kafka(self) -> ApacheKafka:
         """Apache Kafka, warm; `close` stops it."""

@@ -1,5 +1,6 @@
 """How soon is a broker ready, and what does it take when nobody asks it anything?"""
 
+import shutil
 import signal
 import sysconfig
 import time
@@ -70,7 +71,8 @@ def _starts(lab: Lab, kind: type[KafkaBroker], count: int) -> dict[str, list[flo
     found: dict[str, list[float]] = {"start": [], "anon": [], "all": []}
     for number in range(count):
         lab.say(f"start: {kind.name}, {number + 1} of {count}")
-        server = kind(lab.fresh_folder("start"))
+        folder = lab.fresh_folder("start")
+        server = kind(folder)
         try:
             server.start()
             found["start"].append(server.ready_s)
@@ -80,6 +82,7 @@ def _starts(lab: Lab, kind: type[KafkaBroker], count: int) -> dict[str, list[flo
                 found["all"].append(rss_mb(server.pid))
         finally:
             server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .running import Cli, ServeProcess
+from .running import Cli, Direct, ServeProcess
 
 _numbers = itertools.count()
 
@@ -23,12 +23,22 @@ def cli(broker: ServeProcess) -> Cli:
     return Cli(broker.bootstrap)
 
 
+@pytest.fixture(scope="session")
+def direct(broker: ServeProcess) -> Direct:
+    """The broker without the command, for what a test needs beforehand: starting a process takes its time."""
+    return Direct(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def empty(direct: Direct) -> str:
+    """A topic of one partition that every test leaves as it is."""
+    return direct.create("empty")
+
+
 @pytest.fixture
-def topic(cli: Cli) -> str:
+def topic(direct: Direct) -> str:
     """A topic of one partition that no other test has."""
-    name = f"topic-{next(_numbers)}"
-    cli.ok("topic", "create", name)
-    return name
+    return direct.create(f"topic-{next(_numbers)}")
 
 
 @pytest.fixture

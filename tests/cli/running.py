@@ -1,5 +1,6 @@
 """Running `penstock`: to its end, on a terminal, or until it is interrupted."""
 
+import asyncio
 import json
 import os
 import pty
@@ -10,6 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import KafkaClient
+from penstock.client.consumer import Consumer
+from penstock.client.offsets import ranges
+from penstock.client.producer import Producer
+from penstock.records.build import Record
 
 COMMAND = str(Path(sys.executable).with_name("penstock"))
 READY = re.compile(r"penstock is ready: kafka (\S+), .* pid (\d+)")
@@ -39,6 +47,53 @@ class ServeProcess:
         self._process.terminate()
         self._process.communicate(timeout=RUN_S)
         assert self._process.returncode == 0
+
+
+class Direct:
+    """Topics and messages through the client library."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def create(self, topic: str, partitions: int = 1, **configs: str) -> str:
+        async def work() -> None:
+            async with KafkaClient(self._bootstrap) as client:
+                named = {name.replace("_", "."): value for name, value in configs.items()}
+                await Admin(client).create(topic, partitions=partitions, configs=named)
+
+        asyncio.run(work())
+        return topic
+
+    def publish(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
+        """All in one batch."""
+
+        async def work() -> None:
+            async with KafkaClient(self._bootstrap) as client, Producer(client) as producer:
+                for value in values:
+                    await producer.send(topic, value, partition=partition, **options)
+
+        asyncio.run(work())
+
+    def read(self, topic: str) -> list[Record]:
+        """All that a topic holds, partition by partition."""
+
+        async def work() -> list[Record]:
+            async with KafkaClient(self._bootstrap) as client:
+                held = await ranges(client, (await client.topic(topic)).names)
+                consumer = Consumer(client)
+                records: list[Record] = []
+                for name, span in held.items():
+                    consumer.assign({name: span.start})
+                    while consumer.position(name) < span.end:
+                        records += [record for _, record in await consumer.poll()]
+                    consumer.drop(name)
+                await consumer.close()
+                return records
+
+        return asyncio.run(work())
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.read(topic)]
 
 
 class Cli:

@@ -2,18 +2,18 @@ import subprocess
 
 import pytest
 
-from .running import COMMAND, RUN_S, Cli, interrupt
+from .running import COMMAND, RUN_S, Cli, Direct, interrupt
+
+NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 
 
-@pytest.fixture
-def ten(cli: Cli, topic: str) -> str:
-    """A topic with m0 to m9, one second apart from noon on."""
-    for number in range(10):
-        if number in (0, 5):  # two batches
-            lines = b"".join(b"m%d\n" % n for n in range(number, number + 5))
-            stamp = f"2026-01-31T12:00:0{number}Z"
-            cli.ok("publish", topic, "--timestamp", stamp, stdin=lines)
-    return topic
+@pytest.fixture(scope="module")
+def ten(direct: Direct) -> str:
+    """A topic with m0 to m4 of noon and m5 to m9 of five seconds later; tests leave it as it is."""
+    name = direct.create("ten")
+    direct.publish(name, *(b"m%d" % number for number in range(5)), timestamp_ms=NOON_MS)
+    direct.publish(name, *(b"m%d" % number for number in range(5, 10)), timestamp_ms=NOON_MS + 5000)
+    return name
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,18 @@ def test_no_more_messages_are_shown_than_asked_for(cli: Cli, ten: str) -> None:
     assert cli.ok("subscribe", ten, "--max", "3", "--from", "4") == "m4\nm5\nm6\n"
 
 
-def test_one_partition_can_be_read_alone(cli: Cli, fresh: str) -> None:
-    cli.ok("topic", "create", fresh, "--partitions", "3")
+def test_one_partition_can_be_read_alone(cli: Cli, direct: Direct, fresh: str) -> None:
+    direct.create(fresh, 3)
     for number in range(3):
-        cli.ok("publish", fresh, f"to {number}", "--partition", str(number))
+        direct.publish(fresh, b"to %d" % number, partition=number)
     assert cli.ok("subscribe", fresh, "--partition", "1") == "to 1\n"
     assert sorted(cli.ok("subscribe", fresh).splitlines()) == ["to 0", "to 1", "to 2"]
 
 
-def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, topic: str) -> None:
-    cli.ok("publish", topic, "--key-separator", "|", "--timestamp", "@1000", stdin=b"\xff|\x00\xfe\ncaf\xc3\xa9|\n")
+def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, direct: Direct, topic: str) -> None:
+    headers = [("a", b"\xff"), ("b", b"b"), ("c", None)]
+    direct.publish(topic, b"\x00\xfe", key=b"\xff", timestamp_ms=1000, headers=headers)
+    direct.publish(topic, None, key="café".encode())
     binary, text = cli.json("subscribe", topic)
     assert binary == {
         "topic": topic,
@@ -60,24 +62,28 @@ def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, topic: str) -
         "timestamp": 1000,
         "key": "/w==",
         "value": "AP4=",
-        "headers": [],
+        "headers": [
+            {"name": "a", "value": "/w==", "encoding": "base64"},
+            {"name": "b", "value": "b"},
+            {"name": "c", "value": None},
+        ],
         "encoding": {"key": "base64", "value": "base64"},
     }
-    assert (text["key"], text["value"]) == ("café", "")
+    assert (text["key"], text["value"]) == ("café", None)
     assert "encoding" not in text
 
 
-def test_a_line_for_people_has_place_key_and_headers_and_cannot_drive_the_terminal(cli: Cli, topic: str) -> None:
-    cli.ok(
-        "publish", topic, "--key", "k", "--tag", "eu", "--timestamp", "2026-01-31T12:00:00Z", stdin=b"a\x1b[2Jb\xff\n"
-    )
+def test_a_line_for_people_has_place_key_and_headers_and_cannot_drive_the_terminal(
+    cli: Cli, direct: Direct, topic: str
+) -> None:
+    direct.publish(topic, b"a\x1b[2Jb\xff", key=b"k", headers=[("tag", b"eu")], timestamp_ms=NOON_MS)
     assert cli.ok("subscribe", topic, "--format", "line") == (
         "2026-01-31T12:00:00.000Z 0:0 k: a\\x1b[2Jb\\xff [tag=eu]\n"
     )
 
 
-def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, topic: str) -> None:
-    cli.ok("publish", topic, "hello", "--key", "k", "--timestamp", "@0")
+def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, direct: Direct, topic: str) -> None:
+    direct.publish(topic, b"hello", key=b"k", timestamp_ms=0)
     code, screen = cli.on_terminal("subscribe", topic)
     assert code == 0
     assert "1970-01-01T00:00:00.000Z 0:0" in screen
@@ -85,33 +91,33 @@ def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, topic: str) -> N
     assert cli.ok("subscribe", topic) == "hello\n"
 
 
-def test_a_template_puts_the_parts_where_they_are_wanted(cli: Cli, topic: str) -> None:
-    cli.ok("publish", topic, "hello", "--key", "k", "--header", "a=b", "--timestamp", "@1500")
+def test_a_template_puts_the_parts_where_they_are_wanted(cli: Cli, direct: Direct, topic: str) -> None:
+    direct.publish(topic, b"hello", key=b"k", headers=[("a", b"b")], timestamp_ms=1500)
     template = r"{topic}/{partition}/{offset}\t{key}={value} {headers} {timestamp} {time}"
     assert cli.ok("subscribe", topic, "--format", template) == (
         f"{topic}/0/0\tk=hello a=b 1500 1970-01-01T00:00:01.500Z\n"
     )
 
 
-def test_a_follower_shows_what_comes_until_it_is_interrupted(cli: Cli, topic: str) -> None:
-    cli.ok("publish", topic, "before")
+def test_a_follower_shows_what_comes_until_it_is_interrupted(cli: Cli, direct: Direct, topic: str) -> None:
+    direct.publish(topic, b"before")
     follower = cli.start("subscribe", topic, "--follow", "--from", "earliest")
     assert follower.stdout is not None
     assert follower.stdout.readline() == b"before\n"
-    cli.ok("publish", topic, "after")
+    direct.publish(topic, b"after")
     assert follower.stdout.readline() == b"after\n"
     assert interrupt(follower) == (130, b"", b"")
 
 
-def test_a_follower_with_a_limit_ends_by_itself(cli: Cli, topic: str) -> None:
+def test_a_follower_with_a_limit_ends_by_itself(cli: Cli, direct: Direct, topic: str) -> None:
     follower = cli.start("subscribe", topic, "--follow", "--from", "earliest", "--max", "2")
-    cli.ok("publish", topic, "one", "two", "three")
+    direct.publish(topic, b"one", b"two", b"three")
     out, err = follower.communicate(timeout=RUN_S)
     assert (follower.returncode, out, err) == (0, b"one\ntwo\n", b"")
 
 
-def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, topic: str) -> None:
-    cli.ok("publish", topic, stdin=b"a line that fills the pipe in time\n" * 20_000)
+def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, direct: Direct, topic: str) -> None:
+    direct.publish(topic, *[b"a line that fills the pipe in time"] * 20_000)
     done = subprocess.run(
         ["bash", "-c", 'set -o pipefail; "$0" subscribe "$1" | head -n 1', COMMAND, topic],
         capture_output=True,
@@ -136,6 +142,6 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, topic: 
         (["TOPIC", "--format", "line", "--json"], 2, "give --json or --format"),
     ],
 )
-def test_what_cannot_be_read_is_refused(cli: Cli, topic: str, arguments: list[str], code: int, words: str) -> None:
-    said = cli.refused("subscribe", *(topic if part == "TOPIC" else part for part in arguments), code=code)
-    assert words.replace("TOPIC", topic) in said
+def test_what_cannot_be_read_is_refused(cli: Cli, empty: str, arguments: list[str], code: int, words: str) -> None:
+    said = cli.refused("subscribe", *(empty if part == "TOPIC" else part for part in arguments), code=code)
+    assert words.replace("TOPIC", empty) in said

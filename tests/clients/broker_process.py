@@ -102,6 +102,7 @@ class BrokerProcess:
         if self._process is not None:
             self.stop()
         assert "Traceback" not in self.log, self.log
+        assert "level=ERROR" not in self.log, self.log
 
     @property
     def is_running(self) -> bool:

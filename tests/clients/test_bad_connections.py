@@ -36,6 +36,7 @@ from .waiting import wait_until
 
 KIB = 1 << 10
 MIB = 1 << 20
+SOON_S = 3.0
 HELLO = b"".join(request_frame(ApiVersionsRequest(), 0, 1, "hello"))
 """The smallest whole request."""
 
@@ -255,7 +256,7 @@ def test_two_thousand_idle_connections_cost_little(target: BrokerProcess) -> Non
         assert target.rss_anon_kib() - before_kib < 10 * count
         began_s = time.monotonic()
         assert clients[0].ask(ApiVersionsRequest(), 0).error_code == 0
-        assert time.monotonic() - began_s < 1
+        assert time.monotonic() - began_s < SOON_S
     wait_until(lambda: connections(target) == 0, "all are forgotten")
 
 
@@ -316,7 +317,7 @@ def test_a_slow_reader_of_large_answers_costs_little(target: BrokerProcess, stor
         with RawClient(target.address) as other:
             began_s = time.monotonic()
             assert other.produce(topic, batch_of([b"meanwhile"])).error_code == 0
-            assert time.monotonic() - began_s < 1
+            assert time.monotonic() - began_s < SOON_S
         answer = slow.receive()
         assert len(answer.responses[0].partitions[0].records) > 7 * MIB
 

@@ -1,4 +1,7 @@
-"""Every client library does the everyday things: create, produce, consume, list offsets, alter, trim, delete."""
+"""Every client library does the everyday things: create, produce, consume, list offsets, alter, trim, delete.
+
+Not possible with kcat, and so tested with the others only: altering settings, trimming, deleting (see driver_kcat.py).
+"""
 
 import random
 import time

@@ -1,7 +1,7 @@
 """Reading: how long a fetch waits, how much it gives, and what a fetch session remembers."""
 
+import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +16,12 @@ from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from penstock.wire.schema import NIL_UUID
 
 from .broker_process import BrokerProcess
-from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .driver_kafka_python import read as read_with_kafka_python
-from .driver_kcat import KcatDriver
-from .driving import Driver, Message, Outgoing
+from .driving import Driver, Outgoing
+from .one_batch_a_fetch import consume_one_batch_a_fetch
 from .raw import FETCH_VERSION, RawClient, batch_of, fetch_request, records_of, told
 
 LONG_MS = 15_000
@@ -100,15 +99,6 @@ def test_a_fetch_that_waits_is_told_when_its_topic_goes(
 # -- how much
 
 
-SMALL: dict[type, Callable[[Any, str, int], list[Message]]] = {
-    ConfluentDriver: lambda driver, topic, count: driver.consume(topic, 0, count, max_partition_fetch_bytes=1000),
-    AiokafkaDriver: lambda driver, topic, count: driver.consume(topic, 0, count, max_partition_fetch_bytes=1000),
-    KafkaPythonDriver: lambda driver, topic, count: driver.consume(topic, 0, count, max_partition_fetch_bytes=1000),
-    KcatDriver: lambda driver, topic, count: driver.consume(topic, 0, count, 0, "-X", "fetch.message.max.bytes=1000"),
-}
-"""How each client is told to fetch no more than a kilobyte at a time."""
-
-
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP], ids=lambda codec: codec.name.lower())
 def test_a_client_that_wants_less_than_a_batch_still_gets_on(
     client: Driver, raw: RawClient, topic: str, codec: Codec
@@ -117,7 +107,7 @@ def test_a_client_that_wants_less_than_a_batch_still_gets_on(
     values = [b"%d " % number * 200 for number in range(40)]
     for first in range(0, 40, 10):
         assert raw.produce(topic, batch_of(values[first : first + 10], codec=codec)).error_code == 0
-    got = SMALL[type(client)](client, topic, len(values))
+    got = consume_one_batch_a_fetch(client, topic, len(values))
     assert [message.value for message in got] == values
 
 
@@ -157,6 +147,20 @@ def test_an_offset_that_is_not_there_is_out_of_range(raw: RawClient, confluent: 
     assert raw.fetch(topic, 5).error_code == 0
     got = confluent.consume(topic, 0, 3, auto_offset_reset="earliest")
     assert [message.offset for message in got] == [2, 3, 4]
+
+
+def test_data_that_has_left_the_page_cache_is_read_from_the_disk(
+    client: Driver, broker: BrokerProcess, raw: RawClient, topic: str
+) -> None:
+    ConfluentDriver(client.bootstrap).create_topic(topic, configs={"segment.bytes": str(1 << 20)})
+    values = [b"%03d " % number * 25_000 for number in range(30)]
+    for value in values:
+        assert raw.produce(topic, batch_of([value])).error_code == 0
+    for file in broker.data_dir.glob(f"logs/{topic}/*/*.log"):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert [message.value for message in client.consume(topic, 0, len(values))] == values
 
 
 def test_committed_data_is_read_under_read_committed_too(confluent: ConfluentDriver, topic: str) -> None:

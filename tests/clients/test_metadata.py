@@ -17,9 +17,10 @@ from .conftest import NO_KCAT
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, KafkaTimeoutError
+from .driver_kafka_python import TopicPartition as TopicPartitionOfKafkaPython
 from .driver_kcat import KcatDriver
 from .driving import AdminDriver, Outgoing, refused
-from .raw import RawClient, records_of
+from .raw import PRODUCE_VERSION, RawClient, batch_of, produce_request, records_of
 from .waiting import PATIENCE_S, wait_until
 
 ILLEGAL_NAMES = ["white space", "slash/slash", "..", "\u00fcmlaut", "x" * 250]
@@ -30,6 +31,31 @@ def test_a_client_describes_the_cluster(admin_client: AdminDriver, broker: Broke
     assert len(cluster_id) == 22
     assert controller == 1
     assert brokers == [(1, *broker.address)]
+
+
+def test_kafka_python_describes_topics_page_by_page(broker: BrokerProcess, topic: str) -> None:
+    driver = KafkaPythonDriver(broker.kafka)
+    driver.create_topic(topic, partitions=5)
+    with driver.admin() as admin:
+        first = admin.describe_topic_partitions([topic], response_partition_limit=3)
+        second = admin.describe_topic_partitions([topic], cursor=first["next_cursor"])
+    assert first["next_cursor"] == {"topic_name": topic, "partition_index": 3}
+    assert second["next_cursor"] is None
+    pages = [[part["partition_index"] for part in page["topics"][0]["partitions"]] for page in (first, second)]
+    assert pages == [[0, 1, 2], [3, 4]]
+
+
+def test_kafka_python_sees_how_large_a_log_is_and_who_writes_to_it(broker: BrokerProcess, topic: str) -> None:
+    driver = KafkaPythonDriver(broker.kafka)
+    driver.produce(topic, [Outgoing(value=bytes(5000))], idempotent=True)
+    with driver.admin() as admin:
+        (described,) = admin.describe_log_dirs()
+        producers = admin.describe_producers([TopicPartitionOfKafkaPython(topic, 0)])
+    (log_dir,) = described["log_dirs"]
+    (found,) = [entry for entry in log_dir["topics"] if entry["name"] == topic]
+    assert 5000 < found["partitions"][0]["partition_size"] < 6000
+    (producer,) = producers[TopicPartitionOfKafkaPython(topic, 0)].active_producers
+    assert (producer.producer_epoch, producer.last_sequence) == (0, 0)
 
 
 @NO_KCAT
@@ -148,6 +174,13 @@ def test_a_topic_that_cannot_be_is_not_made(
     assert topic not in confluent.topics()
 
 
+def test_partitions_may_be_assigned_by_hand(confluent: ConfluentDriver, topic: str) -> None:
+    wanted = NewTopic(topic, 2, replica_assignment=[[1], [1]])
+    confluent.admin.create_topics([wanted])[topic].result(PATIENCE_S)
+    partitions = confluent.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    assert {number: found.replicas for number, found in partitions.items()} == {0: [1], 1: [1]}
+
+
 def test_a_topic_is_tried_without_being_made(confluent: ConfluentDriver, topic: str) -> None:
     confluent.admin.create_topics([NewTopic(topic, 2)], validate_only=True)[topic].result(PATIENCE_S)
     assert topic not in confluent.topics()
@@ -210,6 +243,21 @@ def test_a_consumer_and_a_producer_live_through_the_deletion_of_their_topic(
 
         wait_until(sees_the_new_one, "the consumer reads from the topic that was made again")
     producer.purge()
+
+
+@pytest.mark.parametrize("flush", ["os", "group"])
+def test_a_topic_is_deleted_while_it_is_written_to(
+    confluent: ConfluentDriver, raw: RawClient, topic: str, flush: str
+) -> None:
+    for _ in range(5):
+        confluent.create_topic(topic, configs={"flush": flush, "segment.bytes": "1024"})
+        for number in range(200):
+            raw.send(produce_request(topic, batch_of([b"%d" % number * 50])), PRODUCE_VERSION)
+        confluent.delete_topic(topic)
+        codes = [raw.receive().responses[0].partition_responses[0].error_code for _ in range(200)]
+        written = codes.count(0)
+        assert codes[:written] == [0] * written
+        assert set(codes[written:]) <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 def test_partitions_are_added_while_a_producer_runs(admin_client: AdminDriver, topic: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message as ProducedMessage
 
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,7 +40,7 @@ CONFIGS = {
 
 
 def end(broker: BrokerProcess, how: str) -> None:
-    broker.stop() if how == "stopped" else broker.kill()
+    {"stopped": broker.stop, "killed": broker.kill}[how]()
 
 
 @pytest.fixture(params=["stopped", "killed"])
@@ -117,9 +118,9 @@ def test_a_producer_is_remembered(
         assert raw.producer_id() > producer_id
 
 
-@pytest.mark.parametrize("flush", ["os", "group"])
-def test_a_producer_writes_everything_once_while_the_broker_is_killed_again_and_again(
-    own_broker: Callable[..., BrokerProcess], flush: str
+@pytest.mark.parametrize(("flush", "how"), [("os", "killed"), ("group", "killed"), ("group", "stopped")])
+def test_a_producer_writes_everything_once_while_the_broker_is_restarted_again_and_again(
+    own_broker: Callable[..., BrokerProcess], flush: str, how: str
 ) -> None:
     broker = own_broker()
     confluent = ConfluentDriver(broker.kafka)
@@ -134,14 +135,17 @@ def test_a_producer_writes_everything_once_while_the_broker_is_killed_again_and_
     delivered: list[tuple[bytes, int]] = []
     errors: list[KafkaError] = []
 
-    def on_delivery(error: KafkaError | None, message: object) -> None:
-        errors.append(error) if error else delivered.append((message.value(), message.offset()))
+    def on_delivery(error: KafkaError | None, sent: ProducedMessage) -> None:
+        if error is None:
+            delivered.append((sent.value(), sent.offset()))
+        else:
+            errors.append(error)
 
     for number in range(3000):
         producer.produce("orders", b"%d" % number, on_delivery=on_delivery)
         producer.poll(0)
         if number in (500, 1500):
-            broker.kill()
+            end(broker, how)
             broker.start()
     assert producer.flush(PATIENCE_S) == 0
     assert errors == []

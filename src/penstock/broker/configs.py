@@ -10,6 +10,8 @@ from penstock.foundation.settings import Setting
 from penstock.log.settings import LOG_SETTINGS, LogSettings
 
 CLUSTER_WIDE: Final = ""
+_SPARE_LOGS: Final = 64
+"""Settings of so many topics that are gone may lie about."""
 
 
 class Source(IntEnum):
@@ -73,12 +75,19 @@ class Configs:
 
     def log_settings(self, topic: Topic) -> LogSettings:
         """What a topic's logs obey; made anew when the topic's or the broker's settings change."""
-        made_from = (topic.version, self._image().broker_configs)
+        image = self._image()
+        made_from = (topic.version, image.broker_configs)
         known = self._logs.get(topic.topic_id)
         if known is None or known[0] != made_from:
-            known = (made_from, self.log_settings_of(topic.configs))
+            if len(self._logs) > 2 * len(image.topics) + _SPARE_LOGS:
+                self._logs = {known: made for known, made in self._logs.items() if known in image.topics}
+            known = (made_from, LogSettings.of(self._effective(topic.configs), running=True))
             self._logs[topic.topic_id] = known
         return known[1]
 
     def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
-        return LogSettings.of({entry.name: self.topic_values(entry, overrides)[0].text for entry in LOG_SETTINGS})
+        """What a topic with these settings would obey. Raises InvalidConfig if they do not go together."""
+        return LogSettings.of(self._effective(overrides))
+
+    def _effective(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        return {entry.name: self.topic_values(entry, overrides)[0].text for entry in LOG_SETTINGS}

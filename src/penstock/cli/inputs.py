@@ -37,9 +37,10 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
                 found: bytes | OSError = os.read(fd, CHUNK_BYTES)
             except OSError as error:
                 found = error
-            if loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, found)
+            except RuntimeError:  # the loop is closed: nobody wants it any more
                 return
-            loop.call_soon_threadsafe(chunks.put_nowait, found)
             if not found or isinstance(found, OSError):
                 return
 

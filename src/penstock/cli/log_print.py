@@ -15,7 +15,7 @@ from penstock.records.build import Record
 
 LISTED_MAX: Final = 1000
 """Damaged places that are listed for people; the rest are counted."""
-_BATCH_LINE: Final = "{:<20} {:>21} {:>12} {:>10} {:>8} {:<7} {:>6} {:>18} {:<25} {}"
+_BATCH_LINE: Final = "{:<20}  {:>21}  {:>10}  {:>9}  {:>7}  {:<6}  {:>5}  {:>17}  {:<24}  {}"
 
 
 class Printer(Protocol):

@@ -248,7 +248,7 @@ def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} messages, {task.speed:,.0f}/s"), TimeElapsedColumn()
+    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} messages"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("publishing", total=None)
         yield lambda: progress.advance(task)

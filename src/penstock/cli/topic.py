@@ -222,7 +222,9 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("nobody is there to be asked: give --yes to delete without asking")
-        click.confirm(f"Delete {', '.join(names)} with everything in them?", abort=True, err=True)
+        them = "it" if len(names) == 1 else "them"
+        if not click.confirm(f"Delete {', '.join(names)} with everything in {them}?", err=True):
+            raise click.ClickException("nothing was deleted")
 
     async def work() -> list[tuple[str, PenstockError | None]]:
         results: list[tuple[str, PenstockError | None]] = []

@@ -37,6 +37,7 @@ class EmbeddedStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._database: sqlite3.Connection | None = None
         self._watchers: list[tuple[str, Watcher]] = []
+        self._is_closed = False
 
     async def open(self) -> None:
         await self._on_thread(self._connect)
@@ -50,6 +51,8 @@ class EmbeddedStore:
         self._database.executescript(_SCHEMA)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise StoreUnavailable(f"the embedded store {self._path} is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
@@ -68,6 +71,10 @@ class EmbeddedStore:
         return Versioned(value=row[0], version=row[1]) if row else None
 
     async def transact(self, ops: Sequence[Op]) -> int:
+        # A caller that is cancelled must not keep from the watchers what the thread has done already.
+        return await asyncio.shield(self._transact_and_tell(tuple(ops)))
+
+    async def _transact_and_tell(self, ops: Sequence[Op]) -> int:
         change = await self._on_thread(lambda: self._transact(ops))
         for prefix, watcher in self._watchers:
             states = {key: state for key, state in change.states.items() if key.startswith(prefix)}
@@ -79,7 +86,10 @@ class EmbeddedStore:
         states: dict[str, Versioned | None] = {}
         with self._db:  # commits, or rolls back whatever goes wrong
             self._db.execute("BEGIN IMMEDIATE")
-            (revision,) = self._db.execute("UPDATE revision SET value = value + 1 RETURNING value").fetchone()
+            revision = self._revision()
+            if any(not isinstance(op, Check) for op in ops):
+                revision += 1
+                self._db.execute("UPDATE revision SET value = ?", (revision,))
             for op in ops:
                 self._apply(op, revision, states)
         return Change(revision=revision, states=states)
@@ -107,11 +117,16 @@ class EmbeddedStore:
         states: dict[str, Versioned | None] = {
             key: Versioned(value=value, version=version) for key, value, version in rows if key.startswith(prefix)
         }
+        return Change(revision=self._revision(), snapshot=True, states=states)
+
+    def _revision(self) -> int:
         (revision,) = self._db.execute("SELECT value FROM revision").fetchone()
-        return Change(revision=revision, snapshot=True, states=states)
+        return int(revision)
 
     async def close(self) -> None:
+        if self._is_closed:
+            return
         if self._database is not None:
-            await self._on_thread(self._db.close)
-            self._database = None
+            await self._on_thread(self._database.close)
+        self._is_closed = True
         self._thread.shutdown()

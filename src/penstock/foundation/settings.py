@@ -62,12 +62,11 @@ class Setting:
                 return {"true": True, "false": False}.get(text.lower())
             case Kind.STRING:
                 return text
-            case Kind.DOUBLE:
-                return float(text)
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
-            case _:
-                return int(text)
+        if "_" in text or not text.isascii():  # which only Python takes for a number
+            raise ValueError(text)
+        return float(text) if self.kind is Kind.DOUBLE else int(text)
 
     def _check(self, value: Any, text: str) -> None:
         if self.kind is Kind.BOOLEAN:
@@ -90,9 +89,9 @@ class Setting:
             return f"expected {several}{' or '.join(self.choices)}"
         bounds = []
         if self.minimum is not None:
-            bounds.append(f"at least {self.minimum:g}")
+            bounds.append(f"at least {self.minimum}")
         if self.maximum is not None:
-            bounds.append(f"at most {self.maximum:g}")
+            bounds.append(f"at most {self.maximum}")
         names = {
             Kind.BOOLEAN: "true or false",
             Kind.STRING: "a text",

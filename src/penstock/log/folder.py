@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition, uuid_text
+from penstock.log.checkpoint import FILE_NAME
 from penstock.log.disk import Disk
 
 LOGS = "logs"
@@ -35,21 +37,42 @@ class LogFolder:
             return
         for path in fresh:
             self.disk.make_folder(path)
+            # With something in it: whoever is killed before the log is opened must not find it lost.
+            self.disk.open(f"{path}/{FILE_NAME}").close()
+            self.disk.sync_folder(path)
         for parent in sorted({path.rpartition("/")[0] for path in fresh} | {LOGS, ""}, reverse=True):
             self.disk.sync_folder(parent)
-        self._made.update(fresh)
-        self._save()
+        before = self._made
+        self._made = before | set(fresh)
+        try:
+            self._save()
+        except StorageError:
+            self._made = before  # a full disk: what is not noted was not made, and can be made later
+            raise
+
+    def is_made(self, path: str) -> bool:
+        return path in self._made
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove whole logs. The manifest first: what it does not name may go missing."""
         gone = list(paths)
         self._made.difference_update(gone)
-        self._save()
+        noted = self._try_save()
         for path in gone:
             self.disk.remove(path)
             parent = path.rpartition("/")[0]
             if not self.disk.names(parent):
                 self.disk.remove(parent)
+        if not noted:
+            self._save()
+
+    def _try_save(self) -> bool:
+        """False if there is no room, which a removal is about to make."""
+        try:
+            self._save()
+        except StorageError:
+            return False
+        return True
 
     def strays(self, known: Iterable[str]) -> list[str]:
         """Folders of logs that nobody knows: their topics were deleted while this broker was away."""

@@ -324,10 +324,11 @@ class Log:
         self.marks.save_synced(self.checkpoint)
 
     def expect_holes(self) -> None:
-        """Compaction is about to leave gaps: from now on they are no sign of damage."""
-        if not self.checkpoint.has_holes:
-            self.checkpoint = replace(self.checkpoint, has_holes=True)
-            self.marks.save(self.checkpoint)
+        """Compaction is about to leave gaps: what has them must be vouched for, or they would look like damage."""
+        is_news = not self.checkpoint.has_holes
+        self.checkpoint = replace(self.checkpoint, has_holes=True)
+        self.save_checkpoint()
+        if is_news:
             self.marks.save_synced(self.checkpoint)
 
     def replace_segments(self, first: int, count: int, fresh: list[Segment], clean_to: int) -> None:

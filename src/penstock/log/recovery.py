@@ -59,6 +59,7 @@ def open_log(
                     segment.rebuild_index(settings.index_interval_bytes)
         elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
             raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
+        _drop_empty(segments, trusted)
         if not settings.compacted and not checkpoint.has_holes:
             _check_chain(folder, segments, trusted)
         reader = _TailReader(disk, folder, segments, settings, has_holes)
@@ -85,6 +86,13 @@ def open_log(
             marks.save_synced(log.checkpoint)
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+
+
+def _drop_empty(segments: list[Segment], trusted: int) -> None:
+    """Segments that were made and never written to. Power loss may bring one back that was dropped before."""
+    for segment in [segment for segment in segments[1:] if segment.base_offset >= trusted and not segment.size]:
+        segments.remove(segment)
+        segment.remove()
 
 
 def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
@@ -141,8 +149,6 @@ class _TailReader:
     def read_from(self, trusted: int) -> int:
         """The offset at which the log ends."""
         segments = self._segments
-        while len(segments) > 1 and segments[-1].base_offset >= trusted and not segments[-1].size:
-            segments.pop().remove()  # made, and never written to
         first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)
         end = max(trusted, segments[first].base_offset)
         for number in range(first, len(segments)):

@@ -196,7 +196,9 @@ class Segment:
     def cut(self, position: int) -> None:
         """Take back everything from `position` on."""
         self.index.cut(position)
-        self.file.truncate(position)
+        if position < self.file.size:
+            self.file.truncate(position)
+            self.file.sync()  # for good: the next segment may begin here, and then nobody looks behind this place
         self._newest_base = LONG_MAX
         self._hints.clear()
         self._latest_ms = None if position else NO_TIMESTAMP

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting, Table
@@ -192,18 +192,24 @@ class LogSettings:
     segment_jitter_ms: int
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> "LogSettings":
-        """Parse and check the values that are given; the rest are defaults."""
+    def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
+        """Parse and check the values that are given; the rest are defaults.
+
+        `running`: the topic is there, and a broker's default may have changed under it: what does not go together is
+        settled then, not refused.
+        """
         parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
         policy = parsed["cleanup.policy"]
         storage = Storage(parsed["storage"])
         segment_bytes, retention_bytes = parsed["segment.bytes"], parsed["retention.bytes"]
         segment_ms = parsed["segment.ms"]
+        if not running:
+            _check_together(parsed)
+        elif storage is Storage.MEMORY:
+            policy = ("delete",)
         if "compact" in policy:  # what is in the last segment is not compacted: it must end in time
             segment_ms = min(segment_ms, parsed["max.compaction.lag.ms"])
         if storage is Storage.MEMORY:
-            if "compact" in policy:
-                raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
             retention_bytes = retention_bytes if retention_bytes > 0 else MEMORY_RETENTION_BYTES
             segment_bytes = min(segment_bytes, max(1024, retention_bytes // MEMORY_SEGMENTS))
         return cls(
@@ -229,3 +235,12 @@ class LogSettings:
             segment_ms=segment_ms,
             segment_jitter_ms=parsed["segment.jitter.ms"],
         )
+
+
+def _check_together(parsed: Mapping[str, Any]) -> None:
+    """What each setting alone cannot tell."""
+    if parsed["storage"] == Storage.MEMORY and "compact" in parsed["cleanup.policy"]:
+        raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
+    least_ms, most_ms = parsed["min.compaction.lag.ms"], parsed["max.compaction.lag.ms"]
+    if least_ms > most_ms:
+        raise InvalidConfig(f"min.compaction.lag.ms={least_ms} is more than max.compaction.lag.ms={most_ms}")

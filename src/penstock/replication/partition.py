@@ -75,7 +75,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         if self._log is not None:
             self._log.settings = settings
-            self.is_express = settings.flush is Flush.OS and not may_open(settings)
+            # Nor with the broker's times: they are set in place, and the lane offers a batch twice if it must.
+            self.is_express = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
 
     def check_epoch(self, epoch: int) -> None:
         """A client that names a leader epoch must name this one (KIP-320)."""

@@ -42,6 +42,8 @@ class Partitions:
         self.on_append: Callable[[Partition], None] | None = None
         self.open_batches = False
         """Whether any topic's batches must be opened before they are appended (see log/admission.py)."""
+        self.is_incomplete = False
+        """Whether a full disk kept new partitions from being made: apply the image again to try again."""
 
     def __iter__(self) -> Iterator[Partition]:
         for table in list(self.by_id.values()):
@@ -61,6 +63,7 @@ class Partitions:
             for number, state in topic.partitions.items()
             if state.leader == self._node_id and number not in self.by_id.get(topic.topic_id, {})
         ]
+        self.is_incomplete = False
         self._open_all(wanted)
         for topic_id, table in self.by_id.items():
             self._follow(image.topics[topic_id], table)
@@ -84,18 +87,29 @@ class Partitions:
         return LogFolder.path(TopicPartition(topic.name, number), topic.topic_id)
 
     def _open_all(self, wanted: list[tuple[Topic, int, PartitionState]]) -> None:
-        lost = {path for topic, number, _ in wanted if self._folder.is_lost(path := self._path(topic, number))}
+        paths = {(topic.topic_id, number): self._path(topic, number) for topic, number, _ in wanted}
+        lost = {path for path in paths.values() if self._folder.is_lost(path)}
         settings = {topic.topic_id: self._settings_of(topic) for topic, _, _ in wanted}
-        self._folder.make(
-            self._path(topic, number)
-            for topic, number, _ in wanted
-            if settings[topic.topic_id].storage is Storage.DISK
-        )
+        on_disk = {topic_id for topic_id, found in settings.items() if found.storage is Storage.DISK}
+        fresh = {key for key, path in paths.items() if key[0] in on_disk and not self._folder.is_made(path)}
+        try:
+            self._folder.make(paths[key] for key in fresh)
+        except StorageError as error:
+            self._put_off(fresh, str(error))
+            wanted = [entry for entry in wanted if (entry[0].topic_id, entry[1]) not in fresh]
         for topic, number, state in wanted:
-            path = self._path(topic, number)
-            partition = self._open(topic, number, state, settings[topic.topic_id], path in lost)
+            key = topic.topic_id, number
+            partition = self._open(topic, number, state, settings[topic.topic_id], paths[key] in lost)
+            if key in fresh and not partition.is_online:
+                self._remove_logs([paths[key]])
+                self._put_off({key}, partition.offline_reason)
+                continue
             self.by_id.setdefault(topic.topic_id, {})[number] = partition
             self.by_name.setdefault(topic.name, {})[number] = partition
+
+    def _put_off(self, fresh: set[tuple[bytes, int]], reason: str) -> None:
+        self.is_incomplete = True
+        logger.warning("partitions_not_made count=%d reason=%r", len(fresh), reason)
 
     def _open(self, topic: Topic, number: int, state: PartitionState, settings: LogSettings, lost: bool) -> Partition:
         name = TopicPartition(topic.name, number)
@@ -131,7 +145,11 @@ class Partitions:
             recovered.log.offset_limit = state.reserved_to
         if recovered.cut_bytes:
             logger.warning("log_tail_cut partition=%s bytes=%d", name, recovered.cut_bytes)
-        recovered.log.note_epoch(state.leader_epoch, recovered.log.end_offset)
+        try:
+            recovered.log.note_epoch(state.leader_epoch, recovered.log.end_offset)
+        except StorageError:
+            recovered.log.abandon()
+            raise
         return recovered.log
 
     def _follow(self, topic: Topic, table: dict[int, Partition]) -> None:
@@ -152,7 +170,13 @@ class Partitions:
                 partition.go_offline("the topic was deleted")
                 log.abandon()
             paths.append(LogFolder.path(partition.name, topic_id))
-        self._folder.remove(paths)
+        self._remove_logs(paths)
+
+    def _remove_logs(self, paths: list[str]) -> None:
+        try:
+            self._folder.remove(paths)
+        except StorageError as error:  # the next start finds and removes what is left
+            logger.warning("logs_not_removed count=%d reason=%r", len(paths), str(error))
 
     def close(self) -> None:
         """Sync and close every log."""

@@ -68,6 +68,8 @@ class Upkeep:
     def tick(self) -> None:
         now_ms = self._clock.now_ms()
         intervals = self._intervals()
+        if self._partitions.is_incomplete:
+            self._partitions.apply(self._metadata.image)
         do_retention = now_ms >= self._retention_at_ms
         if do_retention:
             self._retention_at_ms = now_ms + intervals.retention_ms

@@ -108,6 +108,19 @@ def test_a_segment_that_was_made_and_never_written_to_is_no_damage(disk: OsDisk,
     assert append(found.log).base_offset == 12
 
 
+def test_an_empty_segment_that_power_loss_brings_back_is_no_damage(disk: OsDisk, folder: Path) -> None:
+    """It was dropped at the start before, and then the log went on past it."""
+    log = filled(disk, 6)
+    sync(log)
+    for number in range(6):
+        append(log, b"%0150d" % number)
+    killed(log)
+    for offset in (6, 7, 11):
+        (folder / f"{offset:020d}.log").touch()
+    found = recovered(disk, OTHER_BOOT)
+    assert offsets_in(found.log) == list(range(12))
+
+
 def test_opening_notes_epochs_that_only_the_batches_know(disk: OsDisk, folder: Path) -> None:
     log = filled(disk)
     killed(log)

@@ -1,0 +1,172 @@
+"""Every topic setting: what it takes, what it refuses, and what it becomes."""
+
+import dataclasses
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.settings import INT_MAX, LONG_MAX
+from penstock.log.settings import (
+    DAY_MS,
+    LOG_SETTINGS,
+    MEMORY_RETENTION_BYTES,
+    MEMORY_SEGMENTS,
+    Flush,
+    LogSettings,
+    Storage,
+)
+
+LONG = ("x", "1.5", "", str(2**63), "1_000")
+INT = ("x", "1.5", "", str(2**31), "1_000")
+
+VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    # name: (its default, what it takes, what it refuses)
+    "cleanup.policy": ("delete", ("compact", "delete,compact", " compact , delete ", ""), ("gone", "delete,x")),
+    "compression.type": ("producer", ("uncompressed", "gzip", "snappy", "lz4", "zstd"), ("none", "GZIP", "")),
+    "compression.gzip.level": ("-1", ("1", "9", "-1"), ("10", "-2", *INT)),
+    "compression.lz4.level": ("9", ("1", "17"), ("0", "18", *INT)),
+    "compression.zstd.level": ("3", ("-131072", "22"), ("23", "-131073", *INT)),
+    "delete.retention.ms": (str(DAY_MS), ("0", str(LONG_MAX)), ("-1", *LONG)),
+    "flush": ("os", ("group",), ("disk", "OS", "")),
+    "index.interval.bytes": ("4096", ("0", str(INT_MAX)), ("-1", *INT)),
+    "max.compaction.lag.ms": (str(LONG_MAX), ("1",), ("0", *LONG)),
+    "max.message.bytes": ("1048588", ("0", str(INT_MAX)), ("-1", *INT)),
+    "message.timestamp.after.max.ms": ("3600000", ("0", str(LONG_MAX)), ("-1", *LONG)),
+    "message.timestamp.before.max.ms": (str(LONG_MAX), ("0",), ("-1", *LONG)),
+    "message.timestamp.type": ("CreateTime", ("LogAppendTime",), ("createtime", "")),
+    "min.cleanable.dirty.ratio": ("0.5", ("0", "1", "0.01"), ("-0.1", "1.1", "nan", "inf", "x", "")),
+    "min.compaction.lag.ms": ("0", ("0", str(LONG_MAX)), ("-1", *LONG)),
+    "min.insync.replicas": ("1", ("3",), ("0", *INT)),
+    "retention.bytes": ("-1", ("0", str(LONG_MAX)), ("-2", *LONG)),
+    "retention.ms": (str(7 * DAY_MS), ("-1", "0", str(LONG_MAX)), ("-2", *LONG)),
+    "segment.bytes": (str(1 << 30), ("1024", str(INT_MAX)), ("1023", *INT)),
+    "segment.ms": (str(7 * DAY_MS), ("1", str(LONG_MAX)), ("0", *LONG)),
+    "segment.jitter.ms": ("0", (str(LONG_MAX),), ("-1", *LONG)),
+    "storage": ("disk", ("memory",), ("tape", "")),
+}
+
+
+def test_every_setting_is_looked_at_here() -> None:
+    assert set(VALUES) == set(LOG_SETTINGS.by_name)
+    assert {name: entry.default for name, entry in LOG_SETTINGS.by_name.items()} == {
+        name: default for name, (default, _, _) in VALUES.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, good, _) in VALUES.items() for text in good])
+def test_what_is_right_is_taken(name: str, text: str) -> None:
+    assert LogSettings.of({name: f" {text} "}) == LogSettings.of({name: text})
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, _, bad) in VALUES.items() for text in bad])
+def test_what_is_wrong_is_refused_with_what_would_be_right(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"^{name}=.* is not allowed; expected ") as refused:
+        LogSettings.of({name: text})
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_settings_of_other_rooms_are_not_the_logs() -> None:
+    assert LogSettings.of({"max.connections": "x"}) == LogSettings.of({})
+
+
+def test_every_value_reaches_the_log() -> None:
+    settings = LogSettings.of(
+        {
+            "cleanup.policy": "compact,delete",
+            "compression.type": "zstd",
+            "compression.gzip.level": "1",
+            "compression.lz4.level": "2",
+            "compression.zstd.level": "4",
+            "delete.retention.ms": "11",
+            "flush": "group",
+            "index.interval.bytes": "12",
+            "max.compaction.lag.ms": "2000",
+            "max.message.bytes": "14",
+            "message.timestamp.after.max.ms": "15",
+            "message.timestamp.before.max.ms": "16",
+            "message.timestamp.type": "LogAppendTime",
+            "min.cleanable.dirty.ratio": "0.25",
+            "min.compaction.lag.ms": "17",
+            "min.insync.replicas": "3",
+            "retention.bytes": "18",
+            "retention.ms": "19",
+            "segment.bytes": "2048",
+            "segment.ms": "20",
+            "segment.jitter.ms": "21",
+        }
+    )
+    assert dataclasses.asdict(settings) == {
+        "storage": Storage.DISK,
+        "flush": Flush.GROUP,
+        "compacted": True,
+        "deleted": True,
+        "compression_type": "zstd",
+        "compression_levels": {"gzip": 1, "lz4": 2, "zstd": 4},
+        "delete_retention_ms": 11,
+        "index_interval_bytes": 12,
+        "max_compaction_lag_ms": 2000,
+        "max_message_bytes": 14,
+        "timestamp_after_max_ms": 15,
+        "timestamp_before_max_ms": 16,
+        "log_append_time": True,
+        "min_cleanable_dirty_ratio": 0.25,
+        "min_compaction_lag_ms": 17,
+        "min_insync_replicas": 3,
+        "retention_bytes": 18,
+        "retention_ms": 19,
+        "segment_bytes": 2048,
+        "segment_ms": 20,
+        "segment_jitter_ms": 21,
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacted", "deleted"),
+    [("delete", False, True), ("compact", True, False), ("compact,delete", True, True), ("", False, False)],
+)
+def test_a_cleanup_policy_may_be_both(policy: str, compacted: bool, deleted: bool) -> None:
+    settings = LogSettings.of({"cleanup.policy": policy})
+    assert (settings.compacted, settings.deleted) == (compacted, deleted)
+
+
+@pytest.mark.parametrize("retention_bytes", ["-1", "0"])
+def test_a_topic_in_memory_is_bounded_whatever_it_says(retention_bytes: str) -> None:
+    settings = LogSettings.of({"storage": "memory", "retention.bytes": retention_bytes})
+    assert settings.retention_bytes == MEMORY_RETENTION_BYTES
+    assert settings.segment_bytes == MEMORY_RETENTION_BYTES // MEMORY_SEGMENTS
+
+
+def test_a_topic_in_memory_is_cut_into_small_segments() -> None:
+    def segment_bytes(**values: str) -> int:
+        named = {name.replace("_", "."): text for name, text in values.items()}
+        return LogSettings.of({"storage": "memory", **named}).segment_bytes
+
+    assert segment_bytes(retention_bytes="80000") == 10_000
+    assert segment_bytes(retention_bytes="80000", segment_bytes="2000") == 2000
+    assert segment_bytes(retention_bytes="100") == 1024
+
+
+def test_a_topic_in_memory_cannot_be_compacted() -> None:
+    for policy in ("compact", "compact,delete"):
+        with pytest.raises(InvalidConfig, match="storage=memory cannot be compacted"):
+            LogSettings.of({"storage": "memory", "cleanup.policy": policy})
+
+
+def test_a_topic_in_memory_goes_on_though_the_brokers_default_is_to_compact() -> None:
+    settings = LogSettings.of({"storage": "memory", "cleanup.policy": "compact"}, running=True)
+    assert (settings.compacted, settings.deleted) == (False, True)
+
+
+def test_records_cannot_be_made_to_wait_longer_than_they_may() -> None:
+    lags = {"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "999"}
+    with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms=1000 is more than max.compaction.lag.ms=999"):
+        LogSettings.of(lags)
+    assert LogSettings.of(lags, running=True).min_compaction_lag_ms == 1000
+    assert LogSettings.of({**lags, "max.compaction.lag.ms": "1000"}).max_compaction_lag_ms == 1000
+
+
+def test_segments_of_a_compacted_topic_end_in_time() -> None:
+    values = {"max.compaction.lag.ms": "5000", "segment.ms": "60000"}
+    assert LogSettings.of({**values, "cleanup.policy": "compact"}).segment_ms == 5000
+    assert LogSettings.of(values).segment_ms == 60000
