@@ -106,4 +106,5 @@ class Lab:
     def close_kafka(self) -> None:
         if self._kafka is not None:
             self._kafka.stop()
+            shutil.rmtree(self._kafka.folder, ignore_errors=True)
             self._kafka = None

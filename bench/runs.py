@@ -199,15 +199,15 @@ def fetch(source: Filled, window: Window, folder: Path, depth: int = FETCH_DEPTH
     ).run(folder, source.broker.pid, source.bytes_each)
 
 
-def replay(source: Filled, folder: Path) -> Sample:
-    """Read a filled topic once, from end to end, over one connection, as a consumer does."""
+def replay(source: Filled, window: Window, folder: Path) -> Sample:
+    """Read a filled topic from end to end over one connection, as a consumer does; then again, till time is up."""
     settle()
     load = Load(
         port=source.broker.port,
         frames=source.frames,
         connections=1,
         depth=FETCH_DEPTH,
-        seconds=FILL_S_MAX,
-        requests_max=len(source.frames),
+        seconds=window.seconds,
+        ramp_s=window.ramp_s,
     )
     return load.run(folder, source.broker.pid, source.bytes_each)

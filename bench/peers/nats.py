@@ -11,8 +11,6 @@ from bench.frames import Frame, payload
 from bench.process import Process, free_port
 
 TIMEOUT_S: Final = 30.0
-STREAM: Final = "S"
-SUBJECT: Final = "bench"
 CONSUMER: Final = "C"
 CONNECT: Final = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 CONFIG: Final = """\
@@ -22,7 +20,7 @@ jetstream {{ store_dir: "{store}", max_file_store: 64GB }}
 
 
 class Nats:
-    """One nats-server; its stream is made anew for every run."""
+    """One nats-server. A stream takes the one subject that has its own name."""
 
     name = "NATS JetStream"
 
@@ -55,19 +53,19 @@ class Nats:
             self._process.stop()
             self._process = None
 
-    # -- the stream
+    # -- streams
 
-    def make_stream(self) -> None:
+    def make_stream(self, stream: str) -> None:
         """A stream on disk with nothing set but that."""
-        self._ask(f"STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": [SUBJECT], "storage": "file"})
+        self._ask(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [stream], "storage": "file"})
 
-    def drop_stream(self) -> None:
-        self._ask(f"STREAM.DELETE.{STREAM}", {})
+    def drop_stream(self, stream: str) -> None:
+        self._ask(f"STREAM.DELETE.{stream}", {})
 
-    def messages(self) -> int:
-        return int(self._ask(f"STREAM.INFO.{STREAM}", {})["state"]["messages"])
+    def messages(self, stream: str) -> int:
+        return int(self._ask(f"STREAM.INFO.{stream}", {})["state"]["messages"])
 
-    def make_consumer(self) -> None:
+    def make_consumer(self, stream: str) -> None:
         """One that reads the whole stream once, by pull, and acknowledges nothing: a replay."""
         config = {
             "name": CONSUMER,
@@ -77,10 +75,10 @@ class Nats:
             "max_waiting": 512,
             "inactive_threshold": 300 * 10**9,
         }
-        self._ask(f"CONSUMER.CREATE.{STREAM}.{CONSUMER}", {"stream_name": STREAM, "config": config})
+        self._ask(f"CONSUMER.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": config})
 
-    def drop_consumer(self) -> None:
-        self._ask(f"CONSUMER.DELETE.{STREAM}.{CONSUMER}", {})
+    def drop_consumer(self, stream: str) -> None:
+        self._ask(f"CONSUMER.DELETE.{stream}.{CONSUMER}", {})
 
     def _ask(self, subject: str, request: dict[str, Any]) -> dict[str, Any]:
         """One request to JetStream's API."""
@@ -106,13 +104,13 @@ class Nats:
     def hello(self, connection: int) -> Frame:
         return Frame(data=CONNECT + f"SUB _INBOX.{connection} 1\r\nPING\r\n".encode())
 
-    def publish_frame(self, connection: int, size: int) -> Frame:
+    def publish_frame(self, stream: str, connection: int, size: int) -> Frame:
         """A message; its acknowledgement begins with the stream's name, an error with something else."""
-        data = f"PUB {SUBJECT} _INBOX.{connection} {size}\r\n".encode() + payload(size) + b"\r\n"
+        data = f"PUB {stream} _INBOX.{connection} {size}\r\n".encode() + payload(size) + b"\r\n"
         return Frame(data=data, check_at=0, check=b'{"stream')
 
-    def pull_frame(self, connection: int, count: int, size: int) -> Frame:
+    def pull_frame(self, stream: str, connection: int, count: int, size: int) -> Frame:
         """Asks for the next `count` messages, each of which is checked."""
         body = json.dumps({"batch": count, "expires": 30 * 10**9})
-        data = f"PUB $JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER} _INBOX.{connection} {len(body)}\r\n{body}\r\n"
+        data = f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream}.{CONSUMER} _INBOX.{connection} {len(body)}\r\n{body}\r\n"
         return Frame(data=data.encode(), answer_bytes=size, check_at=0, check=payload(size)[:8])

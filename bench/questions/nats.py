@@ -1,7 +1,7 @@
 """How does Penstock stand next to NATS JetStream on small messages?"""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -21,13 +21,20 @@ SIZES: Final = (("100 B", 100), ("1 KiB", 1024))
 PULL_MESSAGES: Final = 1000
 PULLS_IN_FLIGHT: Final = 4
 FETCH_BYTES: Final = 1 << 20
+PUBLISHED: Final = "PUBLISHED"
 SIDES: Final = ("Penstock", "NATS JetStream")
 Found = dict[tuple[str, str], dict[str, list[Sample]]]
 
 
 def ask(lab: Lab) -> list[Table]:
     found: Found = {(action, name): defaultdict(list) for action in ("publish", "replay") for name, _ in SIZES}
-    with lab.penstock() as penstock, lab.nats() as nats:
+    with ExitStack() as stack:
+        penstock, nats = stack.enter_context(lab.penstock()), stack.enter_context(lab.nats())
+        sources, streams = {}, {}
+        for name, size in SIZES:
+            lab.say(f"nats: publishing {lab.scale.replay_messages:,} messages of {name} to replay")
+            sources[size] = _source(lab, penstock, Shape(name=name, records=1, value_bytes=size))
+            streams[size] = _stream(lab, nats, size)
         for number in range(lab.scale.rounds):
             for name, size in SIZES:
                 lab.say(f"nats: round {number + 1}, {name}")
@@ -35,8 +42,8 @@ def ask(lab: Lab) -> list[Table]:
                 published = runs.produce(penstock, shape, -1, lab.window, lab.folder)
                 found["publish", name]["Penstock"].append(replace(published, bytes_each=size))
                 found["publish", name]["NATS JetStream"].append(_publish(lab, nats, size))
-                found["replay", name]["Penstock"].append(_replay_penstock(lab, penstock, shape))
-                found["replay", name]["NATS JetStream"].append(_replay_nats(lab, nats, size))
+                found["replay", name]["Penstock"].append(_replay_penstock(lab, sources[size], size))
+                found["replay", name]["NATS JetStream"].append(_replay_nats(lab, nats, streams[size], size))
     return [_table(found)]
 
 
@@ -57,8 +64,8 @@ def _table(found: Found) -> Table:
             f"{runs.PRODUCE_DEPTH} in flight. Penstock: Produce requests of one record, acks=all. NATS: `PUB` with a "
             "reply subject to a stream with file storage. Neither syncs before it acknowledges (NATS: every 2 "
             "minutes, its default).",
-            "Replay: everything that was published so, once, from the start, over one connection. Penstock: Fetch "
-            "of up to 1 MiB, one in flight. NATS: a pull consumer without acknowledgements, "
+            "Replay: everything that was published so, from the start, over one connection. Penstock: Fetch of up "
+            "to 1 MiB, one in flight, and from the start again till time is up. NATS: once, a pull consumer without acknowledgements, "
             f"{PULL_MESSAGES:,} messages a pull, {PULLS_IN_FLIGHT} pulls in flight. NATS sends messages one by one "
             "with their subjects, Penstock sends the log as it lies.",
             "CPU is per GB of message payload. No bar is set: NATS is Go and may use all cores, Penstock uses one.",
@@ -82,68 +89,80 @@ def _table(found: Found) -> Table:
     return table
 
 
+# -- NATS
+
+
 def _publish(lab: Lab, nats: Nats, size: int) -> Sample:
     settle()
-    nats.make_stream()
+    nats.make_stream(PUBLISHED)
     try:
-        sample = _publish_load(nats, size, lab.window.seconds, lab.window.ramp_s).run(lab.folder, nats.pid, size)
-        _check(nats, sample.answered_total)
+        load = _publish_load(nats, PUBLISHED, size)
+        sample = replace(load, seconds=lab.window.seconds, ramp_s=lab.window.ramp_s).run(lab.folder, nats.pid, size)
+        _check(nats, PUBLISHED, sample.answered_total)
     finally:
-        nats.drop_stream()
+        nats.drop_stream(PUBLISHED)
     return sample
 
 
-def _publish_load(nats: Nats, size: int, seconds: float, ramp_s: float, messages: int = 1 << 62) -> Load:
-    numbers: Sequence[int] = range(runs.CONNECTIONS)
+def _publish_load(nats: Nats, stream: str, size: int) -> Load:
     return Load(
         port=nats.port,
-        frames=[nats.publish_frame(number, size) for number in numbers],
-        hellos=[nats.hello(number) for number in numbers],
+        frames=[nats.publish_frame(stream, number, size) for number in range(runs.CONNECTIONS)],
+        hellos=[nats.hello(number) for number in range(runs.CONNECTIONS)],
         connections=runs.CONNECTIONS,
         depth=runs.PRODUCE_DEPTH,
-        seconds=seconds,
-        ramp_s=ramp_s,
-        requests_max=messages,
         walk=False,
     )
 
 
-def _check(nats: Nats, expected: int) -> None:
-    found = nats.messages()
+def _check(nats: Nats, stream: str, expected: int) -> None:
+    found = nats.messages(stream)
     if found != expected:
         raise WrongAnswer(f"NATS acknowledged {expected} messages and holds {found}")
 
 
-def _replay_nats(lab: Lab, nats: Nats, size: int) -> Sample:
-    messages = lab.scale.replay_messages
-    nats.make_stream()
+def _stream(lab: Lab, nats: Nats, size: int) -> str:
+    """A stream to replay."""
+    stream, messages = f"REPLAY{size}", lab.scale.replay_messages
+    nats.make_stream(stream)
+    load = replace(_publish_load(nats, stream, size), seconds=runs.FILL_S_MAX, requests_max=messages)
+    load.run(lab.folder, nats.pid, size)
+    _check(nats, stream, messages)
+    return stream
+
+
+def _replay_nats(lab: Lab, nats: Nats, stream: str, size: int) -> Sample:
+    settle()
+    nats.make_consumer(stream)
     try:
-        _publish_load(nats, size, runs.FILL_S_MAX, 0.0, messages).run(lab.folder, nats.pid, size)
-        settle()
-        nats.make_consumer()
         return Load(
             port=nats.port,
-            frames=[nats.pull_frame(0, PULL_MESSAGES, size)],
+            frames=[nats.pull_frame(stream, 0, PULL_MESSAGES, size)],
             hellos=[nats.hello(0)],
             connections=1,
             depth=PULLS_IN_FLIGHT,
             seconds=runs.FILL_S_MAX,
-            requests_max=messages // PULL_MESSAGES,
+            requests_max=lab.scale.replay_messages // PULL_MESSAGES,
             replies=PULL_MESSAGES,
             walk=False,
         ).run(lab.folder, nats.pid, size)
     finally:
-        nats.drop_stream()
+        nats.drop_consumer(stream)
 
 
-def _replay_penstock(lab: Lab, penstock: Penstock, shape: Shape) -> Sample:
+# -- Penstock
+
+
+def _source(lab: Lab, penstock: Penstock, shape: Shape) -> Filled:
+    """A topic to replay."""
     batches_each = FETCH_BYTES // shape.batch_bytes
     batches = lab.scale.replay_messages // batches_each * batches_each
     topic = penstock.make_topic(shape, 1)
-    try:
-        runs.append(penstock, shape, topic, batches, lab.folder, acks=-1)
-        source: Filled = runs.readable(penstock, shape, topic, batches, batches_each)
-        sample = runs.replay(source, lab.folder)
-    finally:
-        penstock.drop_topic(topic)
-    return replace(sample, answered=sample.answered * source.records_each, bytes_each=shape.value_bytes)
+    runs.append(penstock, shape, topic, batches, lab.folder, acks=-1)
+    return runs.readable(penstock, shape, topic, batches, batches_each)
+
+
+def _replay_penstock(lab: Lab, source: Filled, size: int) -> Sample:
+    """Records instead of requests."""
+    sample = runs.replay(source, lab.window, lab.folder)
+    return replace(sample, answered=sample.answered * source.records_each, bytes_each=size)

@@ -134,7 +134,9 @@ class Node:
             metadata=metadata,
             partitions=partitions,
             configs=configs,
-            sessions=FetchSessions(configs["max.incremental.fetch.session.cache.slots"]),
+            sessions=FetchSessions(
+                configs["max.incremental.fetch.session.cache.slots"], first_id=1 + secrets.randbelow(2**31 - 1)
+            ),
             producer_ids=ProducerIds(metadata),
             clock=clock,
             timer=lambda seconds, action: loop.call_later(seconds, action).cancel,

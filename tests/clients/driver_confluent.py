@@ -27,6 +27,9 @@ from confluent_kafka.admin import (
 from .driving import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
+QUIET = {"log_level": 0}
+"""Nothing on stderr: brokers come and go here on purpose."""
+
 
 class ConfluentDriver:
     name = "confluent-kafka"
@@ -35,7 +38,7 @@ class ConfluentDriver:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
     # -- messages
 
@@ -44,7 +47,7 @@ class ConfluentDriver:
         named = {name.replace("_", "."): value for name, value in options.items()}
         # The default limit counts a message with its framing, and is less than a message of 1 MB needs.
         return Producer(
-            {"bootstrap.servers": self.bootstrap, "linger.ms": 5, "message.max.bytes": 2_000_000, **named}
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 5, "message.max.bytes": 2_000_000, **QUIET, **named}
         )
 
     def produce(
@@ -80,6 +83,7 @@ class ConfluentDriver:
                 "group.id": "not used: partitions are assigned by hand",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 100,
+                **QUIET,
                 **named,
             }
         )

@@ -1,6 +1,6 @@
 """Every client library does the everyday things: create, produce, consume, list offsets, alter, trim, delete.
 
-Not possible with kcat, and so tested with the others only: altering settings, trimming, deleting (see driver_kcat.py).
+Not possible with kcat, and so tested with the others only: altering settings, trimming, deleting (driver_kcat.py).
 """
 
 import random

@@ -66,6 +66,7 @@ class FetchPlan:
             not self.incremental
             or bool(data.records)
             or data.error_code != 0
+            or data.diverging_epoch is not None
             or data.high_watermark != cached.high_watermark
             or data.log_start_offset != cached.log_start_offset
         )
@@ -82,10 +83,11 @@ class FetchPlan:
 class FetchSessions:
     """The sessions of all consumers, the one used longest ago first."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, first_id: int = 1) -> None:
+        """`first_id`: another one at each start, or clients would take up sessions of the process before."""
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._last_id = 0
+        self._last_id = first_id - 1
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -143,6 +145,9 @@ class FetchSessions:
                 cached.wanted = partition
             elif len(session.partitions) < SESSION_PARTITIONS_MAX:
                 session.partitions[key] = Cached(partition)
+            else:
+                del self._sessions[session.session_id]
+                raise SessionNotFound(f"a fetch session has at most {SESSION_PARTITIONS_MAX} partitions; ask for all")
         wanted = [(key, cached.wanted) for key, cached in session.partitions.items()]
         return FetchPlan(wanted=wanted, session=session, incremental=True)
 

@@ -15,7 +15,12 @@ from .values import random_instance
 SEED: Final = 20_260_115
 """Any will do; a failure prints it with the version and the number of the example."""
 EXAMPLES: Final = 6
-KNOWN_GAPS: Final[list[str]] = []
+KNOWN_GAPS: Final = [
+    f"kafka-python: {api}{kind} v{version}"
+    for api in ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat")
+    for kind in ("Request", "Response")
+    for version in (0, 1)
+]
 """Versions that one of them does not know; the other, and the golden files, must do there."""
 
 
@@ -46,4 +51,4 @@ def test_the_oracles_know_every_message_of_kafka_in_every_version() -> None:
         for cls, version in VERSIONED
         if not oracle.has(cls, version)
     ]
-    assert unknown == KNOWN_GAPS
+    assert sorted(unknown) == sorted(KNOWN_GAPS)

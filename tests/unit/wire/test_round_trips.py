@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
 from penstock.wire.codec import codec_of, decode, encode, encode_bytes
+from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -50,7 +51,7 @@ def test_what_we_write_we_read_back_and_as_a_plain_encoder_writes_it(cls: type) 
 @each_class
 def test_unknown_tagged_fields_are_skipped_wherever_they_stand(cls: type) -> None:
     flexible = [version for version in versions_of(cls) if is_flexible(cls, version)]
-    assert flexible
+    assert flexible or message_of(cls).key is ApiKey.OFFSET_DELETE, "the one API that never became flexible"
     for version in flexible:
         message = full_sample(cls, version)
         data = encode_plainly(message, version, FROM_THE_FUTURE)

@@ -1,0 +1,66 @@
+"""A store's contents as a plain table, and images made of it."""
+
+from collections.abc import Iterable
+
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.topics import Defaults, NewTopic, plan_create
+from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
+
+DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
+
+
+class Table:
+    """Applies operations as a store does, and tells each change."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Versioned] = {}
+        self.revision = 0
+        self.image = ClusterImage()
+
+    def transact(self, ops: Iterable[Op]) -> Change:
+        ops = list(ops)
+        for op in ops:
+            found = self.states.get(op.key)
+            if (found.version if found else ABSENT) != op.version:
+                raise Conflict(op.key)
+        self.revision += 1
+        told: dict[str, Versioned | None] = {}
+        for op in ops:
+            match op:
+                case Put():
+                    told[op.key] = self.states[op.key] = Versioned(value=op.value, version=self.revision)
+                case Delete():
+                    del self.states[op.key]
+                    told[op.key] = None
+                case Check():
+                    pass
+        change = Change(revision=self.revision, states=told)
+        self.image = self.image.with_change(change)
+        return change
+
+    def snapshot(self) -> Change:
+        return Change(revision=self.revision, snapshot=True, states=dict(sorted(self.states.items())))
+
+    def put(self, key: str, value: object) -> Change:
+        return self.transact([Put(key, keys.encode(value), self.version(key))])
+
+    def delete(self, key: str) -> Change:
+        return self.transact([Delete(key, self.version(key))])
+
+    def version(self, key: str) -> int:
+        found = self.states.get(key)
+        return found.version if found else ABSENT
+
+    def create(self, name: str, **wanted: object) -> bytes:
+        """Make a topic; its id."""
+        topic_id = (self.revision + 1).to_bytes(16, "big")
+        self.transact(plan_create(self.image, NewTopic(name=name, **wanted), topic_id, DEFAULTS))  # type: ignore[arg-type]
+        return topic_id
+
+
+def table_with_brokers(*node_ids: int) -> Table:
+    table = Table()
+    for node_id in node_ids:
+        table.put(keys.broker(node_id), {"host": f"host-{node_id}", "port": 9092})
+    return table

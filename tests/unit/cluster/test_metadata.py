@@ -1,0 +1,169 @@
+"""The image that follows the store, and changes that are decided again when someone was faster."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.topics import NewTopic, plan_create
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.store import ABSENT, Check, Op, Put, Store
+from penstock.foundation.errors import TopicExists
+
+from .imaging import DEFAULTS
+
+
+@asynccontextmanager
+async def store_at(folder: Path) -> AsyncIterator[Store]:
+    store = EmbeddedStore(folder / "metadata.db")
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def followed(store: Store) -> Metadata:
+    metadata = Metadata(store)
+    await metadata.start()
+    return metadata
+
+
+def register(node_id: int) -> Op:
+    return Put(keys.broker(node_id), keys.encode({"host": "h", "port": 1}), ABSENT)
+
+
+def count_up(image: ClusterImage) -> list[Op]:
+    """Adds one to a number in the cluster's settings."""
+    key = keys.broker_config("")
+    number = int(image.broker_configs.get("", {}).get("n", "0"))
+    return [Put(key, keys.encode({"n": str(number + 1)}), image.versions.get(key, ABSENT))]
+
+
+async def test_the_image_shows_what_was_there_and_what_is_changed(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.transact([register(1)])
+        metadata = await followed(store)
+        assert list(metadata.image.brokers) == [1]
+        await metadata.change(lambda image: [register(2)])
+        assert list(metadata.image.brokers) == [1, 2]
+
+
+async def test_an_image_is_replaced_and_never_changed(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        before = metadata.image
+        await metadata.change(lambda image: [register(1)])
+        assert metadata.image is not before
+        assert not before.brokers
+
+
+async def test_listeners_are_told_of_every_image(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        told: list[ClusterImage] = []
+        metadata.listeners.append(told.append)
+        for node_id in (1, 2):
+            await metadata.change(lambda image, node_id=node_id: [register(node_id)])
+        assert [len(image.brokers) for image in told] == [1, 2]
+        assert told[-1] is metadata.image
+
+
+async def test_a_plan_without_writes_writes_nothing(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        before = metadata.image
+        await metadata.change(lambda image: [])
+        assert metadata.image is before
+
+
+async def test_a_plan_that_only_checks_ends(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        async with asyncio.timeout(10):
+            await metadata.change(lambda image: [Check(keys.broker(1), ABSENT)])
+        assert not metadata.image.brokers
+
+
+async def test_whoever_comes_second_decides_again_on_what_the_first_wrote(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        one, other = await followed(store), await followed(store)
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(metadata.change(count_up) for _ in range(15) for metadata in (one, other)))
+        for metadata in (one, other):
+            assert metadata.image.broker_configs[""] == {"n": "30"}
+        assert one.image == other.image
+
+
+async def test_a_plan_that_makes_no_sense_any_more_is_given_up(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        one, other = await followed(store), await followed(store)
+        await one.change(lambda image: [register(1)])
+
+        def create(topic_id: bytes) -> object:
+            return lambda image: plan_create(image, NewTopic(name="orders"), topic_id, DEFAULTS)
+
+        outcomes = await asyncio.gather(
+            *(
+                metadata.change(create(bytes([number]) * 16))  # type: ignore[arg-type]
+                for number, metadata in enumerate((one, other, one, other), start=1)
+            ),
+            return_exceptions=True,
+        )
+        assert sum(outcome is None for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, TopicExists) for outcome in outcomes) == 3
+        assert list(one.image.topics) == list(other.image.topics)
+        assert len(one.image.topics) == 1
+
+
+async def test_a_change_has_reached_the_image_when_it_is_done(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+
+        async def register_and_look(node_id: int) -> None:
+            await metadata.change(lambda image: [register(node_id)])
+            assert node_id in metadata.image.brokers
+
+        await asyncio.gather(*(register_and_look(node_id) for node_id in range(20)))
+        assert len(metadata.image.brokers) == 20
+
+
+async def test_whoever_is_cancelled_leaves_the_others_a_true_image(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        for number in range(20):
+            changing = asyncio.create_task(metadata.change(count_up))
+            for _ in range(number % 5):
+                await store.get("k")
+            changing.cancel()
+            await asyncio.gather(changing, return_exceptions=True)
+        async with asyncio.timeout(10):
+            await metadata.change(count_up)
+        found = await store.get(keys.broker_config(""))
+        assert found is not None
+        assert keys.decode(found.value) == metadata.image.broker_configs[""]
+
+
+async def test_numbers_are_reserved_for_one_alone(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        one, other = await followed(store), await followed(store)
+        firsts = await asyncio.gather(
+            *(metadata.reserve(keys.PRODUCER_IDS, 100) for _ in range(10) for metadata in (one, other))
+        )
+        assert sorted(firsts) == list(range(0, 2000, 100))
+    async with store_at(tmp_path) as store:
+        assert await (await followed(store)).reserve(keys.PRODUCER_IDS, 1) == 2000
+
+
+@pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16)), b"\xff" * 16])
+def test_keys_name_topics_by_ids_that_are_read_back(topic_id: bytes) -> None:
+    room, _, rest = keys.topic(topic_id).partition("/")
+    assert room == keys.TOPICS
+    assert keys.topic_id_of(rest) == topic_id
+    room, name, number = keys.partition(topic_id, 12).split("/")
+    assert (room, keys.topic_id_of(name), number) == (keys.PARTITIONS, topic_id, "12")
