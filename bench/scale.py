@@ -25,6 +25,7 @@ class Scale:
     """What there is to fetch, in batches of one record, 16 KiB and 128 KiB."""
     client_messages: int
     replay_messages: int
+    """Fits in one segment, 1 GiB: an answer ends where its segment does, and would then be shorter."""
     starts: int
     start_log_bytes: int
     log_bytes: tuple[int, int]
@@ -41,7 +42,7 @@ FULL: Final = Scale(
     latency_rounds=3,
     fill_bytes=(50 * MB, 256 * MB, 512 * MB),
     client_messages=1_000_000,
-    replay_messages=1_000_000,
+    replay_messages=800_000,
     starts=5,
     start_log_bytes=GB,
     log_bytes=(GB, 10 * GB),

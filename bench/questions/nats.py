@@ -65,9 +65,9 @@ def _table(found: Found) -> Table:
             "reply subject to a stream with file storage. Neither syncs before it acknowledges (NATS: every 2 "
             "minutes, its default).",
             "Replay: everything that was published so, from the start, over one connection. Penstock: Fetch of up "
-            "to 1 MiB, one in flight, and from the start again till time is up. NATS: once, a pull consumer without acknowledgements, "
-            f"{PULL_MESSAGES:,} messages a pull, {PULLS_IN_FLIGHT} pulls in flight. NATS sends messages one by one "
-            "with their subjects, Penstock sends the log as it lies.",
+            "to 1 MiB, one in flight, and from the start again till time is up. NATS: once, with a pull consumer "
+            f"that acknowledges nothing, {PULL_MESSAGES:,} messages a pull, {PULLS_IN_FLIGHT} pulls in flight. NATS "
+            "sends messages one by one with their subjects, Penstock sends the log as it lies.",
             "CPU is per GB of message payload. No bar is set: NATS is Go and may use all cores, Penstock uses one.",
             noise(found.values()),
         ],

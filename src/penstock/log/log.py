@@ -19,7 +19,7 @@ from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
-from penstock.log.segment import Segment
+from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.log.settings import LogSettings, Storage
 from penstock.log.snapshots import Snapshots
 from penstock.records.batch import (
@@ -139,7 +139,7 @@ class Log:
                 f"timestamp {latest_ms} is more than message.timestamp.after.max.ms="
                 f"{settings.timestamp_after_max_ms} ahead of the broker's {now_ms}"
             )
-        if base_ms >= 0 and now_ms - base_ms > settings.timestamp_before_max_ms:
+        if base_ms != NO_TIMESTAMP and now_ms - base_ms > settings.timestamp_before_max_ms:
             raise InvalidTimestamp(
                 f"timestamp {base_ms} is more than message.timestamp.before.max.ms="
                 f"{settings.timestamp_before_max_ms} behind the broker's {now_ms}"

@@ -35,9 +35,10 @@ class Flusher:
                 log.end_sync(ticket)
                 partition.advance(min(ticket.end_offset, log.end_offset))
         except StorageError as error:
-            # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
-            logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
-            partition.go_offline(f"a flush failed: {error}")
+            if partition.is_online:  # else its topic was deleted meanwhile, and its files with it
+                # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
+                logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
+                partition.go_offline(f"a flush failed: {error}")
         finally:
             del self._running[partition]
 

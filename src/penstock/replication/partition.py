@@ -114,7 +114,10 @@ class Partition:
     # -- waiting
 
     def when_committed(self, end_offset: int, waiter: Waiter) -> None:
-        """Call once, when the high watermark has reached an offset or the partition is offline."""
+        """Call once, when the high watermark has reached an offset or the partition is offline; maybe at once."""
+        if self.high_watermark >= end_offset or self._log is None:
+            waiter()
+            return
         heappush(self._until, (end_offset, next(self._numbers), waiter))
 
     def watch(self, waiter: Waiter) -> int:

@@ -80,7 +80,7 @@ class Partitions:
         strays = self._folder.strays(known)
         if strays:
             logger.info("removed_stray_logs count=%d", len(strays))
-            self._folder.remove(strays)
+            self._remove_logs(strays)
 
     @staticmethod
     def _path(topic: Topic, number: int) -> str:
@@ -179,9 +179,13 @@ class Partitions:
             logger.warning("logs_not_removed count=%d reason=%r", len(paths), str(error))
 
     def close(self) -> None:
-        """Sync and close every log."""
+        """Sync and close every log; one that cannot be synced is no reason to let the others down."""
         for partition in self:
             if partition.is_online:
                 log = partition.log
                 partition.go_offline("the broker is shutting down")
-                log.close()
+                try:
+                    log.close()
+                except StorageError as error:
+                    logger.error("log_not_closed partition=%s reason=%r", partition.name, str(error))
+                    log.abandon()

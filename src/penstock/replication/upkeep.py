@@ -11,7 +11,7 @@ from typing import Final
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import RESERVED_OFFSETS, plan_reserve
 from penstock.foundation.clock import Clock
-from penstock.foundation.errors import StorageError
+from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log import compaction, retention
 from penstock.log.log import Log
 from penstock.log.settings import Storage
@@ -102,6 +102,8 @@ class Upkeep:
         topic_id, number, beyond = partition.topic_id, partition.name.partition, log.offset_limit
         try:
             await self._metadata.change(lambda image: plan_reserve(image, topic_id, number, beyond))
+        except PenstockError as error:  # the next tick tries again
+            logger.warning("offsets_not_reserved partition=%s reason=%r", partition.name, str(error))
         finally:
             del self._reserving[log]
 
@@ -113,16 +115,16 @@ class Upkeep:
                 if not partition.is_online:
                     continue
                 log = partition.log
-                job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max, self._secret)
-                if job is None:
-                    continue
                 try:
+                    job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max, self._secret)
+                    if job is None:
+                        continue
                     result = await loop.run_in_executor(self._threads, job.run)
                     if partition.is_online and partition.log is log:
                         job.install(log, result)
                     else:
                         job.discard(result)
-                except StorageError as error:
+                except PenstockError as error:
                     logger.warning("compaction_failed partition=%s reason=%r", partition.name, str(error))
                     continue
                 logger.info(

@@ -66,7 +66,7 @@ def test_every_value_is_told_with_its_source_the_effective_one_first() -> None:
 def test_a_wrong_value_in_the_file_stops_the_start() -> None:
     with pytest.raises(InvalidConfig, match=r"num.partitions='0' is not allowed"):
         World(num_partitions="0")
-    with pytest.raises(InvalidConfig, match="unknown setting 'no.such.thing'"):
+    with pytest.raises(InvalidConfig, match="unknown setting"):
         World(no_such_thing="1")
 
 

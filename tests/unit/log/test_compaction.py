@@ -220,6 +220,15 @@ def test_tombstones_may_be_kept_for_ever() -> None:
     assert offsets_in(log) == [0, 1, 2]
 
 
+def test_a_tombstone_from_the_beginning_of_time_does_no_harm() -> None:
+    log = compacted_log(delete_retention_ms=2**63 - 1)
+    put(log, ("a", None), ("b", b"old"), timestamp_ms=-(2**62))
+    put(log, ("b", b"new"))
+    end_segment(log)
+    compact(log)
+    assert pairs(all_records(log)) == [(0, b"a", None), (2, b"b", b"new")]
+
+
 # -- when it is worth it
 
 

@@ -89,7 +89,11 @@ def test_the_limit_holds_and_everyone_has_a_turn(sizes: list[int]) -> None:
     order: list[int] = []
 
     def ready(number: int) -> Callable[[], None]:
-        return lambda: (holding.append(number), order.append(number))[0]  # type: ignore[func-returns-value]
+        def take() -> None:
+            holding.append(number)
+            order.append(number)
+
+        return take
 
     for number, size in enumerate(sizes):
         if budget.borrow(size, ready(number)):

@@ -1,0 +1,114 @@
+"""A broker's partitions without a network: real logs, a real store, a clock that is moved by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.topics import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.store import ABSENT, Op, Put
+from penstock.log.disk import Disk, OsDisk
+from penstock.log.settings import LogSettings
+from penstock.replication.flusher import Flusher
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+from penstock.replication.upkeep import Intervals, Upkeep
+from tests.simulation.clock import FakeClock
+
+NODE = 1
+WAIT_S = 10.0
+DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
+
+
+def settings_of(topic: Topic) -> LogSettings:
+    return LogSettings.of(topic.configs)
+
+
+class World:
+    """One broker. `folder` is its data folder, and outlives it."""
+
+    def __init__(self, metadata: Metadata, disk: Disk, boot_id: str) -> None:
+        self.clock = FakeClock()
+        self.metadata = metadata
+        self.threads = ThreadPoolExecutor(2)
+        self.flusher = Flusher(self.threads)
+        self.partitions = Partitions(
+            node_id=NODE, disk=disk, clock=self.clock, boot_id=boot_id, settings_of=settings_of
+        )
+        self.partitions.on_append = self.flusher.flush_soon
+        self.intervals = Intervals(
+            retention_ms=1000, compaction_ms=1000, producer_expiry_ms=60_000, compaction_keys_max=1000
+        )
+        self.upkeep = Upkeep(
+            partitions=self.partitions,
+            metadata=metadata,
+            flusher=self.flusher,
+            clock=self.clock,
+            threads=self.threads,
+            intervals=lambda: self.intervals,
+        )
+
+    async def create(self, name: str, partitions: int = 1, **configs: object) -> bytes:
+        """Make a topic; its id."""
+        topic_id = (len(self.metadata.image.versions) + self.metadata.image.revision + 1).to_bytes(16, "big")
+        values = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        wanted = NewTopic(name=name, partitions=partitions, configs=values)
+        await self.metadata.change(lambda image: plan_create(image, wanted, topic_id, DEFAULTS))
+        return topic_id
+
+    async def delete(self, name: str) -> None:
+        await self.metadata.change(lambda image: deletion_of(image, name))
+
+    async def configure(self, name: str, **configs: object) -> None:
+        values = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        await self.metadata.change(lambda image: plan_configure(image.by_name[name], values))
+
+    async def grow(self, name: str, count: int) -> None:
+        await self.metadata.change(lambda image: plan_grow(image, image.by_name[name], count, None, DEFAULTS))
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        found = self.partitions.find(name, number)
+        assert found is not None
+        return found
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what threads and tasks bring about, turn by turn of the loop."""
+        async with asyncio.timeout(WAIT_S):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+
+def deletion_of(image: ClusterImage, name: str) -> list[Op]:
+    return plan_delete(image.by_name[name], image.versions[keys.topic_name(name)])
+
+
+def registration(image: ClusterImage) -> list[Op]:
+    value = keys.encode({"host": "h", "port": 1})
+    return [Put(keys.broker(NODE), value, image.versions.get(keys.broker(NODE), ABSENT))]
+
+
+@asynccontextmanager
+async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-1") -> AsyncIterator[World]:
+    """A broker that starts, and is stopped in good order unless its partitions were closed already."""
+    store = EmbeddedStore(folder / "metadata.db")
+    await store.open()
+    metadata = Metadata(store)
+    await metadata.start()
+    await metadata.change(registration)
+    world = World(metadata, disk or OsDisk(folder), boot_id)
+    metadata.listeners.append(world.partitions.apply)
+    world.partitions.apply(metadata.image)
+    world.partitions.remove_strays(metadata.image)
+    try:
+        yield world
+    finally:
+        await world.flusher.close()
+        await world.upkeep.close()
+        world.partitions.close()
+        await store.close()
+        world.threads.shutdown()
