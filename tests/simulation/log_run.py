@@ -4,6 +4,7 @@ A model remembers what was acknowledged. After each fault the log is opened agai
 - CommittedNeverLost: what was acknowledged is there (after power loss: what was synced);
 - OffsetsNeverReused: an offset that was read back has the content it was given;
 - OffsetsContiguous: what is there has no holes, but for those that compaction makes;
+- EpochsRemembered: every batch lies in the range of its leader's epoch;
 - ProducersRemembered: a batch that is sent again gets its old offset.
 """
 
@@ -361,6 +362,8 @@ class LogRun:
             for at, header in batches(data):
                 check_batch(data, at, header)
                 assert header.base_offset > last or header.last_offset >= offset
+                first = max(header.base_offset, self.log.start_offset)  # a trim may go through a batch
+                assert self.log.epochs.at(first) == header.leader_epoch, "EpochsRemembered"
                 last = header.last_offset
                 for record in read_records(data[at:]) if header.count else ():
                     self._same(record)

@@ -17,6 +17,7 @@ from typing import Final
 from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
+EPOCHS_FILE: Final = "epochs"
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 _OFTEN: Final = (0, 1)
@@ -51,21 +52,26 @@ class CheckpointFile:
 
     def load(self, boot_id: str) -> Checkpoint | None:
         """The mark to go by; None if there is none that is whole: then the log is read from its start."""
+        data = self._disk.load(self._path)
+        if data is None:
+            return None
         found: dict[tuple[int, int], Checkpoint] = {}
         for kind in (_OFTEN, _SYNCED):
-            for turn, mark in self._whole(kind):
+            for turn, mark in _whole(data, kind):
                 if turn >= self._turns[kind]:
                     self._turns[kind], found[kind] = turn, mark
         often = found.get(_OFTEN)
         return often if often is not None and often.boot_id == boot_id else found.get(_SYNCED)
 
-    def _whole(self, kind: tuple[int, int]) -> Iterator[tuple[int, Checkpoint]]:
-        data = self._disk.load(self._path) or b""
-        for slot in kind:
-            crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
-            if body and crc == b"%08x" % zlib.crc32(body):
-                turn, values = json.loads(body)
-                yield turn, Checkpoint(**values)
+    def reserve(self) -> None:
+        """Take the space for all marks, so that a disk that is full later does not matter."""
+        self._open().close()
+
+    def _open(self) -> File:
+        file = self._disk.open(self._path)
+        if file.size < FILE_BYTES:  # new, or torn when it was new
+            file.append(bytes(FILE_BYTES - file.size))
+        return file
 
     def save(self, mark: Checkpoint) -> None:
         """Survives the process."""
@@ -79,13 +85,20 @@ class CheckpointFile:
         self._turns[kind] += 1
         body = json.dumps([self._turns[kind], asdict(mark)]).encode()
         text = b"%08x %s" % (zlib.crc32(body), body)
-        file = self._disk.open(self._path)
-        if file.size < FILE_BYTES:  # new, or torn when it was new
-            file.append(bytes(FILE_BYTES - file.size))
+        file = self._open()
         file.write_at(kind[self._turns[kind] % 2] * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
         if sync:
             file.sync()
         file.close()
+
+
+def _whole(data: bytes, kind: tuple[int, int]) -> Iterator[tuple[int, Checkpoint]]:
+    """The marks of one kind whose checksum is right."""
+    for slot in kind:
+        crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
+        if body and crc == b"%08x" % zlib.crc32(body):
+            turn, values = json.loads(body)
+            yield turn, Checkpoint(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,8 @@ class SyncTicket:
     disk: Disk
     folder: str
     files: tuple[File, ...]
+    epochs: bytes | None
+    """Where the leaders' epochs begin, if that changed since the last time."""
     marks: CheckpointFile
     checkpoint: Checkpoint
 
@@ -105,5 +120,7 @@ class SyncTicket:
     def run(self) -> None:
         for file in self.files:
             file.sync()
+        if self.epochs is not None:
+            self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs, durable=True)
         self.disk.sync_folder(self.folder)
         self.marks.save_synced(self.checkpoint)

@@ -2,15 +2,16 @@
 
 The real one writes and reads through the page cache on the calling thread: a `pread` that finds its page costs
 less than a hop to another thread. A read that would wait for the device raises ColdRead unless it is told to
-block, and the caller then repeats it on a thread.
+block; the caller has the bytes fetched into the page cache on a thread, and then reads again.
 """
 
 import errno
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,7 +23,11 @@ MAP_BYTES_MIN: Final = 64 << 10
 
 
 class ColdRead(PenstockError):
-    """The bytes are not in the page cache: read again with `blocking=True`, on a thread."""
+    """The bytes are not in the page cache: call `warm` on a thread, then read again."""
+
+    def __init__(self, message: str, warm: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.warm = warm
 
 
 class File(Protocol):
@@ -74,6 +79,7 @@ class Disk(Protocol):
 
 
 _REMOVE_ATTEMPTS: Final = 10
+_WARM_BYTES: Final = 1 << 20
 
 
 @contextmanager
@@ -82,6 +88,17 @@ def _as_storage_error(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"{what}: {error.strerror or error}") from error
+
+
+def _warm(own_fd: int, at: int, count: int) -> None:
+    """Have the kernel read a range into the page cache."""
+    try:
+        for start in range(at, at + count, _WARM_BYTES):
+            os.pread(own_fd, min(_WARM_BYTES, at + count - start), start)
+    except OSError as error:
+        raise StorageError(f"a log cannot be read: {error.strerror}") from error
+    finally:
+        os.close(own_fd)
 
 
 class OsFile:
@@ -123,7 +140,9 @@ class OsFile:
                 return self._read_cached(at, count)
             self._probe(at, count)
         except BlockingIOError:
-            raise ColdRead(f"{self._path} is not cached at {at}") from None
+            # A descriptor of its own, made now: the file may be closed, and its number reused, before a thread reads.
+            warm = partial(_warm, os.dup(self._fd), at, count)
+            raise ColdRead(f"{self._path} is not cached at {at}", warm) from None
         except OSError as error:
             raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
         return self._mapped(at + count)[at : at + count]

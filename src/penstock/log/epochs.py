@@ -19,6 +19,10 @@ class Epochs:
         return self._entries[-1][0] if self._entries else NO_EPOCH
 
     @property
+    def latest_start(self) -> int:
+        return self._entries[-1][1] if self._entries else NO_OFFSET
+
+    @property
     def entries(self) -> list[tuple[int, int]]:
         return list(self._entries)
 

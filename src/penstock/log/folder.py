@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition, uuid_text
-from penstock.log.checkpoint import FILE_NAME
+from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Disk
 
 LOGS = "logs"
@@ -37,9 +37,9 @@ class LogFolder:
             return
         for path in fresh:
             self.disk.make_folder(path)
-            # With something in it: whoever is killed before the log is opened must not find it lost.
-            self.disk.open(f"{path}/{FILE_NAME}").close()
-            self.disk.sync_folder(path)
+            # With something in it: whoever is killed before the log is opened must not find it lost. File systems
+            # that journal make it durable with the manifest, which is synced after it.
+            CheckpointFile(self.disk, path).reserve()
         for parent in sorted({path.rpartition("/")[0] for path in fresh} | {LOGS, ""}, reverse=True):
             self.disk.sync_folder(parent)
         before = self._made

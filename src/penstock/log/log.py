@@ -15,7 +15,7 @@ from penstock.foundation.errors import (
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
+from penstock.log.checkpoint import EPOCHS_FILE, Checkpoint, CheckpointFile, SyncTicket
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
@@ -23,14 +23,12 @@ from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.log.settings import LogSettings, Storage
 from penstock.log.snapshots import Snapshots
 from penstock.records.batch import (
-    BatchHeader,
     patch_log_append_time,
     patch_offsets,
     read_client_batch,
 )
 from penstock.wire.schema import Buffer
 
-EPOCHS_FILE: Final = "epochs"
 SNAPSHOT_BYTES: Final = 16 << 20
 """Producer state is snapshotted when this much was appended since the last time."""
 
@@ -85,6 +83,8 @@ class Log:
         self._snapshot_changes = 0  # what was read back from batches is in no snapshot yet
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
+        self.epochs_unsaved = False
+        self._epochs_unsynced = True  # by this process
         self._snapshots = Snapshots(disk, folder)
 
     # -- appending
@@ -104,7 +104,8 @@ class Log:
         if producer_id >= 0:
             sent = self.producers.check(header)
             if sent is not None:
-                return Appended(sent.base_offset, sent.last_offset, -1, True)
+                was_ms = sent.timestamp_ms if settings.log_append_time else -1
+                return Appended(sent.base_offset, sent.last_offset, was_ms, True)
         append_time_ms = -1
         if settings.log_append_time:
             patch_log_append_time(batch, 0, now_ms)
@@ -126,7 +127,7 @@ class Log:
         segment.append(batch, base, last, latest_ms, settings.index_interval_bytes)
         self.end_offset = last + 1
         if producer_id >= 0:
-            self.producers.apply(header, base, now_ms)
+            self.producers.apply(header, base, latest_ms, now_ms)
         if leader_epoch > self.epochs.latest:
             self.note_epoch(leader_epoch, base)
         return _new_appended(Appended, (base, last, append_time_ms, False))
@@ -182,12 +183,20 @@ class Log:
             self.trim(self._bases[count])
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins at an offset."""
+        """A leader's epoch begins at an offset. It is saved with the next checkpoint that covers a batch of it."""
         if self.epochs.note(epoch, start_offset):
-            self._save_epochs()
+            self.epochs_unsaved = True
 
-    def _save_epochs(self) -> None:
-        self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs.dump())
+    def _save_epochs(self) -> bool:
+        """Save the epochs if batches were written under new ones; false if the disk is too full for that."""
+        if self.epochs_unsaved and self.epochs.latest_start < self.end_offset:
+            try:
+                self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs.dump())
+            except StorageError:
+                return False
+            self.epochs_unsaved = False
+            self._epochs_unsynced = True
+        return True
 
     # -- reading
 
@@ -230,14 +239,6 @@ class Log:
     def segments_from(self, offset: int) -> Iterator[Segment]:
         yield from self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
-    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of every batch from the one that holds `offset` on."""
-        for segment in self.segments_from(offset):
-            place = segment.locate(offset)
-            if place is not None:
-                for _, header in segment.headers(place.position):
-                    yield header
-
     @property
     def size_bytes(self) -> int:
         return self._closed_bytes + self.segments[-1].size
@@ -259,9 +260,7 @@ class Log:
         # Saved before files go: a restart must not find offsets that a reader was told are gone.
         self.save_checkpoint()
         self.drop_segments(count)
-        if self.epochs.cut_start(offset):
-            with suppress(StorageError):  # a full disk: the older list is right too, only longer
-                self._save_epochs()
+        self.epochs_unsaved |= self.epochs.cut_start(offset)
 
     def _wholly_before(self, offset: int) -> int:
         count = 0
@@ -302,8 +301,7 @@ class Log:
         place = last.locate(offset)
         if place is not None:
             last.cut(place.position)
-        if self.epochs.cut_end(offset):
-            self._save_epochs()
+        self.epochs_unsaved |= self.epochs.cut_end(offset)
         self.producers = self._snapshots.restore(self.segments, offset, now_ms)
         self._snapshot_changes = 0
         self._snapshot_at_bytes = self.size_bytes
@@ -348,8 +346,11 @@ class Log:
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
-        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset, written_to=self.end_offset)
-        self.marks.save(self.checkpoint)
+        mark = replace(self.checkpoint, start_offset=self.start_offset)
+        if self._save_epochs():
+            mark = replace(mark, written_to=self.end_offset)
+        self.marks.save(mark)
+        self.checkpoint = mark
 
     def snapshot_producers(self) -> None:
         """Note the producers' state, so that less of the log must be read back at the next start."""
@@ -375,12 +376,15 @@ class Log:
 
     def begin_sync(self) -> SyncTicket:
         """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
-        segments = [*self._unsynced, self.segments[-1]]
+        files = [segment.file for segment in (*self._unsynced, self.segments[-1])]
         self._unsynced.clear()
+        epochs = self.epochs.dump() if self.epochs_unsaved or self._epochs_unsynced else None
+        self._epochs_unsynced = False
         return SyncTicket(
             disk=self.disk,
             folder=self.folder,
-            files=tuple(segment.file for segment in segments),
+            files=tuple(files),
+            epochs=epochs,
             marks=self.marks,
             checkpoint=replace(
                 self.checkpoint,
@@ -397,9 +401,10 @@ class Log:
     def close(self) -> None:
         """Sync, note that all of it may be trusted, and let go of the files."""
         self.snapshot_producers()
-        ticket = self.begin_sync()
-        ticket.run()
-        self.end_sync(ticket)
+        if self._unsynced or self.epochs_unsaved or self.checkpoint.synced_to != self.end_offset:
+            ticket = self.begin_sync()
+            ticket.run()
+            self.end_sync(ticket)
         for segment in self.segments:
             with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
                 segment.index.seal()

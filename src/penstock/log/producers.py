@@ -90,7 +90,7 @@ class Producers:
             )
         return None
 
-    def apply(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+    def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
         """A batch of an idempotent producer was appended, or is found again when the log is read back."""
         producer = self.by_id.get(header.producer_id)
         if producer is None:
@@ -105,7 +105,7 @@ class Producers:
             first = header.base_sequence
             last = (first + header.last_offset_delta) % SEQUENCE_SPAN
             end = base_offset + header.last_offset_delta
-            producer.batches.append(SentBatch(first, last, base_offset, end, header.max_timestamp))
+            producer.batches.append(SentBatch(first, last, base_offset, end, timestamp_ms))
         self.changes += 1
 
     def expire(self, before_ms: int) -> int:

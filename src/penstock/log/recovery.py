@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
-from penstock.log.checkpoint import Checkpoint, CheckpointFile
+from penstock.log.checkpoint import EPOCHS_FILE, Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.log import EPOCHS_FILE, Log
+from penstock.log.log import Log
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
@@ -62,7 +62,7 @@ def open_log(
         _drop_empty(segments, trusted)
         if not settings.compacted and not checkpoint.has_holes:
             _check_chain(folder, segments, trusted)
-        reader = _TailReader(disk, folder, segments, settings, has_holes)
+        reader = _TailReader(disk, folder, segments, settings, checkpoint.start_offset, has_holes)
         end_offset = reader.read_from(trusted)
         if end_offset < trusted:
             raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
@@ -80,7 +80,11 @@ def open_log(
             checkpoint=checkpoint,
             end_offset=end_offset,
         )
-        log.save_checkpoint()
+        log.epochs_unsaved = reader.epochs_changed
+        if bases:
+            log.save_checkpoint()
+        else:
+            marks.reserve()
         if not bases and settings.compacted:
             # From now on a missing mark means damage, and holes are taken for granted.
             marks.save_synced(log.checkpoint)
@@ -122,32 +126,55 @@ class _TailReader:
     """Reads a log's segments from a trusted offset on, checks every batch, and cuts at the first bad one."""
 
     def __init__(
-        self, disk: Disk, folder: str, segments: list[Segment], settings: LogSettings, has_holes: bool
+        self,
+        disk: Disk,
+        folder: str,
+        segments: list[Segment],
+        settings: LogSettings,
+        start_offset: int,
+        has_holes: bool,
     ) -> None:
+        self._start_offset = start_offset
         self._has_holes = has_holes
         self._disk = disk
         self._folder = folder
         self._segments = segments
         self._settings = settings
-        self.epochs = self._load_epochs()
+        self.epochs_changed = False
+        self.epochs = Epochs()
         self.checked_bytes = 0
         self.cut_bytes = 0
 
-    def _load_epochs(self) -> Epochs:
+    def _load_epochs(self, trusted: int) -> Epochs:
+        """The epochs of what is trusted; those after it are noted as their batches are checked."""
         data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
-            if data is not None:
-                return Epochs.load(data)
-        except ValueError:  # it is never synced: power loss may leave anything
-            pass
+            epochs = Epochs.load(data or b"")
+            if self._agree(epochs, trusted):
+                return epochs
+        except ValueError:
+            pass  # there is none yet, or power loss left something else
+        self.epochs_changed = True
         epochs = Epochs()
         for segment in self._segments:
             for _, header in segment.headers():
+                if header.base_offset >= trusted:
+                    return epochs
                 epochs.note(header.leader_epoch, header.base_offset)
         return epochs
 
+    def _agree(self, epochs: Epochs, trusted: int) -> bool:
+        """Whether they reach back to the first batch: power loss may bring back batches that were trimmed."""
+        first = self._segments[0]
+        start = max(self._start_offset, first.base_offset)
+        place = first.locate(start) if start < trusted else None
+        for _, header in first.headers(place.position) if place else ():
+            return epochs.at(max(start, header.base_offset)) == header.leader_epoch
+        return True
+
     def read_from(self, trusted: int) -> int:
         """The offset at which the log ends."""
+        self.epochs = self._load_epochs(trusted)
         segments = self._segments
         first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)
         end = max(trusted, segments[first].base_offset)
@@ -161,8 +188,7 @@ class _TailReader:
             if not whole and number + 1 < len(segments):
                 self._drop(number + 1)
                 break
-        if self.epochs.cut_end(end):
-            self._disk.store(f"{self._folder}/{EPOCHS_FILE}", self.epochs.dump())
+        self.epochs_changed |= self.epochs.cut_end(end)
         return end
 
     def _may_follow(self, offset: int, expected: int) -> bool:
@@ -187,7 +213,7 @@ class _TailReader:
             if at >= position:
                 if not self._may_follow(header.base_offset, expected) or not self._is_good(segment, at, header):
                     break
-                self.epochs.note(header.leader_epoch, header.base_offset)
+                self.epochs_changed |= self.epochs.note(header.leader_epoch, header.base_offset)
                 expected = header.next_offset
                 whole_to = at + header.size_bytes
             base, last = header.base_offset, header.last_offset

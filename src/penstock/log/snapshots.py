@@ -64,5 +64,5 @@ class Snapshots:
             place = segment.locate(start)
             for _, header in segment.headers(place.position) if place else ():
                 if header.producer_id >= 0:
-                    producers.apply(header, header.base_offset, now_ms)
+                    producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
         return producers

@@ -23,8 +23,16 @@ def find_time(log: Log, timestamp_ms: int, limit: int) -> tuple[int, int] | None
 
 def find_latest_record(log: Log, limit: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the record with the latest time; the first, if several have it."""
-    latest = max(segment.latest_ms for segment in log.segments)
+    latest = max(_latest_ms(segment, log.start_offset) for segment in log.segments)
     return find_time(log, latest, limit) if latest >= 0 else None
+
+
+def _latest_ms(segment: Segment, start_offset: int) -> int:
+    if segment.base_offset >= start_offset:
+        return segment.latest_ms
+    # A trim went through the middle of this segment: what is before it does not count.
+    seen = [header.max_timestamp for _, header in segment.headers() if header.next_offset > start_offset]
+    return max(seen, default=-1)
 
 
 def _in_batch(

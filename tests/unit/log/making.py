@@ -9,7 +9,7 @@ from penstock.log.log import Appended, Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.recovery import open_log
 from penstock.log.settings import LogSettings
-from penstock.records.batch import batches
+from penstock.records.batch import BatchHeader, batches
 from penstock.records.build import Record, build_batch, read_records
 from penstock.wire.schema import Buffer
 
@@ -148,3 +148,8 @@ class _ToldFile:
 
 def pairs(items: Iterable[Record]) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(item.offset, item.key, item.value) for item in items]
+
+
+def headers_from(log: Log, offset: int) -> list[BatchHeader]:
+    """The headers of every batch from the one that holds `offset` on."""
+    return [header for segment in log.segments for _, header in segment.headers() if header.last_offset >= offset]

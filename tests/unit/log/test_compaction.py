@@ -14,13 +14,13 @@ from penstock.records.build import Record, build_batch, control_marker
 from penstock.records.compression import Codec
 
 from .compacting import SECRET, compact, compacted_log, end_segment, planned, put, state
-from .making import ENDLESS, NOW_MS, all_records, offsets_in, pairs, records_in, sent
+from .making import ENDLESS, NOW_MS, all_records, headers_from, offsets_in, pairs, records_in, sent
 
 DAY_MS = 86_400_000
 
 
 def headers(log: Log) -> list[BatchHeader]:
-    return list(log.headers_from(log.start_offset))
+    return list(headers_from(log, log.start_offset))
 
 
 # -- which records stay

@@ -25,6 +25,7 @@ from .making import (
     FullDisk,
     all_records,
     batch,
+    headers_from,
     offsets_in,
     open_at,
     pairs,
@@ -145,7 +146,7 @@ def test_a_producers_last_batch_leaves_a_trace() -> None:
     end_segment(log)
     compact(log)
     assert pairs(all_records(log)) == [(3, b"k", b"last of its key")]
-    trace, kept = log.headers_from(0)
+    trace, kept = headers_from(log, 0)
     assert (trace.base_offset, trace.last_offset, trace.count) == (1, 2, 0)
     assert (trace.producer_id, trace.base_sequence, trace.attributes) == (7, 1, 0)
     assert kept.producer_id == 8
@@ -164,11 +165,11 @@ def test_a_trace_goes_when_its_producer_has_written_again() -> None:
     log.append(sent(8, 0, b"other"), 0, NOW_MS)
     end_segment(log)
     compact(log)
-    assert [header.count for header in log.headers_from(0)] == [0, 1]
+    assert [header.count for header in headers_from(log, 0)] == [0, 1]
     log.append(sent(7, 1, b"again"), 0, NOW_MS)
     end_segment(log)
     compact(log)
-    assert [(header.base_offset, header.count) for header in log.headers_from(0)] == [(1, 0), (2, 1)]
+    assert [(header.base_offset, header.count) for header in headers_from(log, 0)] == [(1, 0), (2, 1)]
 
 
 # -- races

@@ -27,6 +27,7 @@ from .making import (
     all_records,
     append,
     batch,
+    headers_from,
     open_at,
     records_in,
     settings,
@@ -290,8 +291,8 @@ def test_reading_at_the_end_gives_nothing_and_past_it_is_refused(ten: Log) -> No
 
 
 def test_headers_are_told_from_the_batch_that_holds_an_offset(ten: Log) -> None:
-    assert [header.base_offset for header in ten.headers_from(13)] == list(range(12, 30, 3))
-    assert [header.base_offset for header in ten.headers_from(30)] == []
+    assert [header.base_offset for header in headers_from(ten, 13)] == list(range(12, 30, 3))
+    assert [header.base_offset for header in headers_from(ten, 30)] == []
 
 
 @given(

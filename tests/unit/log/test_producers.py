@@ -25,7 +25,7 @@ def take(state: Producers, batch: BatchHeader, offset: int, now_ms: int = NOW_MS
     """What a log does with a batch: the one it repeats, or None once it is applied."""
     repeated = state.check(batch)
     if repeated is None:
-        state.apply(batch, offset, now_ms)
+        state.apply(batch, offset, batch.max_timestamp, now_ms)
     return repeated
 
 
@@ -135,7 +135,7 @@ def test_producers_do_not_mind_each_other() -> None:
 def test_a_marker_raises_the_epoch_and_is_no_batch() -> None:
     state = with_sequences(0, 1)
     marker = control_marker(commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=3, timestamp_ms=NOW_MS)
-    state.apply(read_header(marker), 50, NOW_MS)
+    state.apply(read_header(marker), 50, NOW_MS, NOW_MS)
     assert state.by_id[7].epoch == 3
     assert not state.by_id[7].batches
     with pytest.raises(InvalidProducerEpoch):

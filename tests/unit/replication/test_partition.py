@@ -1,5 +1,7 @@
 """The leader's side of one partition: what is committed, who is called, and what offline means."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.foundation.codes import ErrorCode
@@ -24,7 +26,7 @@ def partition(**values: object) -> Partition:
 class Calls(list[str]):
     """Who was called, in order."""
 
-    def __call__(self, name: str) -> "callable":  # type: ignore[valid-type]
+    def __call__(self, name: str) -> Callable[[], None]:
         return lambda: self.append(name)
 
 

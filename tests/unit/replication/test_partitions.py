@@ -1,10 +1,14 @@
 """All partitions of a broker, as the image says: made, grown, changed, deleted, lost and found."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from penstock.cluster import keys
+from penstock.cluster.topics import RESERVED_OFFSETS, plan_new_epochs
+from penstock.coordination.store import ABSENT, Put
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.disk import OsDisk
@@ -42,24 +46,17 @@ async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None
 
 
 async def test_partitions_that_others_lead_are_not_opened(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from penstock.cluster import keys
-    from penstock.coordination.store import Put
-
     async with world_at(tmp_path) as world:
-        topic_id = await world.create("orders")
-        await world.delete("orders")
-        topic_id = await world.create("others", partitions=2)
+        topic_id = await world.create("mine")
         state = replace(world.metadata.image.topics[topic_id].partitions[0], leader=2, replicas=(2,), isr=(2,))
         elsewhere = b"\x77" * 16
         await world.metadata.change(
             lambda image: [
-                Put(keys.topic(elsewhere), keys.encode({"name": "elsewhere", "configs": {}}), 0),
-                Put(keys.partition(elsewhere, 0), state.dump(), 0),
+                Put(keys.topic(elsewhere), keys.encode({"name": "elsewhere", "configs": {}}), ABSENT),
+                Put(keys.partition(elsewhere, 0), state.dump(), ABSENT),
             ]
         )
-        assert {partition.name.topic for partition in world.partitions} == {"others"}
+        assert {partition.name.topic for partition in world.partitions} == {"mine"}
 
 
 async def test_a_topic_that_is_deleted_is_closed_and_its_files_are_gone(tmp_path: Path) -> None:
@@ -126,8 +123,6 @@ async def test_new_settings_reach_every_log_of_a_topic(tmp_path: Path) -> None:
 
 
 async def test_a_leader_that_starts_notes_its_epoch(tmp_path: Path) -> None:
-    from penstock.cluster.topics import plan_new_epochs
-
     async with world_at(tmp_path) as world:
         await world.create("orders")
         world.partition("orders").append(batch(b"a"), NOW_MS)
@@ -203,8 +198,6 @@ async def test_logs_of_topics_that_were_deleted_meanwhile_are_removed(tmp_path: 
 
 
 async def test_a_topic_in_memory_has_no_folder_and_begins_above_its_offsets(tmp_path: Path) -> None:
-    from penstock.cluster.topics import RESERVED_OFFSETS, plan_new_epochs
-
     async with world_at(tmp_path) as world:
         await world.create("orders", storage="memory")
         one = world.partition("orders")

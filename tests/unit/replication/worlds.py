@@ -1,7 +1,6 @@
 """A broker's partitions without a network: real logs, a real store, a clock that is moved by hand."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from penstock.replication.upkeep import Intervals, Upkeep
 from tests.simulation.clock import FakeClock
 
 NODE = 1
-WAIT_S = 10.0
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
 
 
@@ -75,12 +73,6 @@ class World:
         found = self.partitions.find(name, number)
         assert found is not None
         return found
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for what threads and tasks bring about, turn by turn of the loop."""
-        async with asyncio.timeout(WAIT_S):
-            while not holds():
-                await asyncio.sleep(0.001)
 
 
 def deletion_of(image: ClusterImage, name: str) -> list[Op]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable
-from functools import partial
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -24,6 +23,7 @@ from penstock.wire.messages.fetch import (
 from penstock.wire.schema import Buffer
 
 READ_COMMITTED = 1
+WARM_ATTEMPTS = 3
 
 
 @handles(ApiKey.FETCH)
@@ -35,7 +35,7 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
     attempt = _Attempt(request, plan, broker)
-    attempt.read({})
+    attempt.read()
     if attempt.cold:
         return _read_cold(attempt)
     if attempt.is_enough or request.max_wait_ms <= 0:
@@ -54,27 +54,25 @@ class _Attempt:
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self.answers: list[tuple[Key, PartitionData]] = []
-        self.cold: list[tuple[Key, Partition, FetchPartition, int]] = []
+        self.cold: list[ColdRead] = []
         self.got_bytes = 0
         self.failed = False
 
-    def read(self, fetched: dict[Key, Buffer | PenstockError]) -> None:
-        """Read everything anew. `fetched`: what a thread has read already."""
+    def read(self, blocking: bool = False) -> None:
+        """Read everything anew."""
         self.answers = []
         self.cold = []
         self.got_bytes = 0
         self.failed = False
         for key, wanted in self.plan.wanted:
             try:
-                data = self._read_one(key, wanted, fetched)
+                data = self._read_one(key, wanted, blocking)
             except PenstockError as error:
                 self.failed = True
                 data = _refusal(wanted.partition, error)
             self.answers.append((key, data))
 
-    def _read_one(
-        self, key: Key, wanted: FetchPartition, fetched: dict[Key, Buffer | PenstockError]
-    ) -> PartitionData:
+    def _read_one(self, key: Key, wanted: FetchPartition, blocking: bool) -> PartitionData:
         partition = self.broker.partition(*key)
         partition.check_epoch(wanted.current_leader_epoch)
         log = partition.log
@@ -83,25 +81,16 @@ class _Attempt:
             if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
                 self.failed = True
                 return self._diverged(partition, wanted, epoch, end)
-        records = self._records(key, partition, wanted, fetched)
-        self.got_bytes += len(records)
-        return self._data(partition, wanted.partition, records)
-
-    def _records(
-        self, key: Key, partition: Partition, wanted: FetchPartition, fetched: dict[Key, Buffer | PenstockError]
-    ) -> Buffer:
-        if fetched and key in fetched:
-            found = fetched[key]
-            if isinstance(found, PenstockError):
-                raise found
-            return found
         limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
+        records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
-            return partition.read(wanted.fetch_offset, limit_bytes, force=self.got_bytes == 0)
-        except ColdRead:
-            self.cold.append((key, partition, wanted, limit_bytes))
-            return b""
+            force = self.got_bytes == 0
+            records = partition.read(wanted.fetch_offset, limit_bytes, blocking=blocking, force=force)
+        except ColdRead as cold:
+            self.cold.append(cold)
+        self.got_bytes += len(records)
+        return self._data(partition, wanted.partition, records)
 
     def _data(self, partition: Partition, number: int, records: Buffer) -> PartitionData:
         return PartitionData(
@@ -157,16 +146,16 @@ def _refusal(number: int, error: PenstockError) -> PartitionData:
 
 
 async def _read_cold(attempt: _Attempt) -> FetchResponse:
-    """Some of it must come from the device: read that on a thread, then the rest as always."""
+    """Some of it lies on the device only: have it read into the page cache on a thread, then look again."""
     loop = asyncio.get_running_loop()
-    fetched: dict[Key, Buffer | PenstockError] = {}
-    for key, partition, wanted, limit_bytes in attempt.cold:
-        read = partial(partition.read, wanted.fetch_offset, limit_bytes, blocking=True, force=not fetched)
-        try:
-            fetched[key] = await loop.run_in_executor(attempt.broker.threads, read)
-        except PenstockError as error:
-            fetched[key] = error
-    attempt.read(fetched)
+    for _ in range(WARM_ATTEMPTS):
+        for cold in attempt.cold:
+            await loop.run_in_executor(attempt.broker.threads, cold.warm)
+        attempt.read()
+        if not attempt.cold:
+            break
+    else:
+        attempt.read(blocking=True)  # memory is so short that pages go at once: then wait here
     return attempt.response()
 
 
@@ -193,14 +182,14 @@ class _Parked:
         self._stop_look = self._attempt.broker.timer(0, self._look)
 
     def _look(self) -> None:
-        self._attempt.read({})
+        self._attempt.read()
         if self._attempt.is_enough or self._attempt.cold:
             self._answer()
         else:
             self._wait()
 
     def _time_is_up(self) -> None:
-        self._attempt.read({})
+        self._attempt.read()
         self._answer()
 
     def _answer(self) -> None:
