@@ -10,6 +10,7 @@ Each connection has lanes of its own, one for each version of Produce and Fetch 
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
@@ -38,6 +39,7 @@ _MARK: Final = 0x1122334455667788
 _MARKS: Final = struct.pack(">qqq", _MARK, _MARK, _MARK)
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+_TWO_BYTES: Final = struct.Struct("BB")
 _PLACE: Final = struct.Struct(">iiq")  # partition, leader epoch, offset: as they stand in a fetch
 
 
@@ -63,8 +65,9 @@ class _Lane:
 
     api_key: ApiKey
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
         self._version = version
+        self._now_ms = now_ms
         self.count = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -75,13 +78,13 @@ class ExpressProduce(_Lane):
 
     api_key = ApiKey.PRODUCE
 
-    def __init__(self, version: int) -> None:
-        super().__init__(version)
+    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
+        super().__init__(version, now_ms)
         self._flexible = version >= message_of(ProduceRequest).flexible_from
         self._routes: dict[bytes, tuple[Partition, _Answer]] = {}
         self._records_at = 0  # where, in a frame, the length of the records stood last time
 
-    def handle(self, frame: memoryview, correlation_id: int, now_ms: int) -> tuple[Buffer, ...] | None:
+    def handle(self, frame: memoryview, correlation_id: int) -> tuple[Buffer, ...] | None:
         """The whole answer, or None: then nothing was done, and the general way must be taken."""
         at = self._records_at
         route = self._routes.get(bytes(frame[_HEADER_BYTES:at]))
@@ -110,7 +113,7 @@ class ExpressProduce(_Lane):
         if at + size != end:
             return None
         try:
-            base, _, append_time_ms, _ = partition.append(frame[at:end], now_ms)
+            base, _, append_time_ms, _ = partition.append(frame[at:end], self._now_ms())
         except PenstockError:
             return None
         self.count += 1
@@ -157,13 +160,13 @@ class ExpressFetch(_Lane):
 
     api_key = ApiKey.FETCH
 
-    def __init__(self, version: int) -> None:
-        super().__init__(version)
+    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
+        super().__init__(version, now_ms)
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
         self._offset_at = 0  # where, in a frame, the offset stood last time
 
-    def handle(self, frame: memoryview, correlation_id: int, now_ms: int) -> tuple[Buffer, ...] | None:
+    def handle(self, frame: memoryview, correlation_id: int) -> tuple[Buffer, ...] | None:
         """The answer in parts, or None: then the general way must be taken."""
         at = self._offset_at
         route = self._routes.get(bytes(frame[_HEADER_BYTES:at]) + frame[at + 8 :])
@@ -173,8 +176,10 @@ class ExpressFetch(_Lane):
         if not partition.is_express or route.leader_epoch not in (-1, partition.leader_epoch):
             return None
         (offset,) = _INT64.unpack_from(frame, at)
+        log = partition.log
+        mark = partition.high_watermark
         try:
-            records = partition.read(offset, route.max_bytes)
+            records = log.read(offset, route.max_bytes, mark)
         except PenstockError:
             return None
         size = len(records)
@@ -184,13 +189,13 @@ class ExpressFetch(_Lane):
         self.bytes_in += len(frame)
         self.bytes_out += size
         pack, length, before, after = route.answer
-        mark = partition.high_watermark
-        start = partition.log.start_offset
         if not self._flexible:
-            head = pack(length + size, correlation_id, before, mark, mark, start, after)
+            head = pack(length + size, correlation_id, before, mark, mark, log.start_offset, after)
             return head + _INT32.pack(size), records
-        number = uvarint(size + 1)
-        head = pack(length + size + len(number) - 1, correlation_id, before, mark, mark, start, after)
+        # The length of the records, as it is written most often; uvarint knows the rest.
+        number = _TWO_BYTES.pack(size + 1 & 127 | 128, size + 1 >> 7) if 127 <= size < 16383 else uvarint(size + 1)
+        total = length + size + len(number) - 1
+        head = pack(total, correlation_id, before, mark, mark, log.start_offset, after)
         return head + number, records, b"\0\0\0"
 
     def learn(self, frame: memoryview, request: FetchRequest, broker: Broker) -> None:
@@ -236,8 +241,8 @@ class ExpressFetch(_Lane):
 ExpressLane = ExpressProduce | ExpressFetch
 
 
-def open_lane(api_key: int, version: int) -> ExpressLane | None:
+def open_lane(api_key: int, version: int, now_ms: Callable[[], int]) -> ExpressLane | None:
     """A lane for this version, if there are lanes for it."""
     if (api_key, version) not in LANES:
         return None
-    return ExpressProduce(version) if api_key == ApiKey.PRODUCE else ExpressFetch(version)
+    return ExpressProduce(version, now_ms) if api_key == ApiKey.PRODUCE else ExpressFetch(version, now_ms)

@@ -17,7 +17,6 @@ from typing import Final
 from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
-EPOCHS_FILE: Final = "epochs"
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 _OFTEN: Final = (0, 1)
@@ -108,8 +107,6 @@ class SyncTicket:
     disk: Disk
     folder: str
     files: tuple[File, ...]
-    epochs: bytes | None
-    """Where the leaders' epochs begin, if that changed since the last time."""
     marks: CheckpointFile
     checkpoint: Checkpoint
 
@@ -120,7 +117,5 @@ class SyncTicket:
     def run(self) -> None:
         for file in self.files:
             file.sync()
-        if self.epochs is not None:
-            self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs, durable=True)
         self.disk.sync_folder(self.folder)
         self.marks.save_synced(self.checkpoint)

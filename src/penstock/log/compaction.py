@@ -234,9 +234,9 @@ class Job:
         if here[first : first + len(wanted)] != wanted:
             self.discard(result)
             return False
-        log.expect_holes()
         text = json.dumps(list(result.replaced.items())).encode()
         try:
+            log.expect_holes()
             self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
         except StorageError:
             self.discard(result)

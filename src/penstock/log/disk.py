@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -90,15 +89,33 @@ def _as_storage_error(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error.strerror or error}") from error
 
 
-def _warm(own_fd: int, at: int, count: int) -> None:
-    """Have the kernel read a range into the page cache."""
-    try:
-        for start in range(at, at + count, _WARM_BYTES):
-            os.pread(own_fd, min(_WARM_BYTES, at + count - start), start)
-    except OSError as error:
-        raise StorageError(f"a log cannot be read: {error.strerror}") from error
-    finally:
-        os.close(own_fd)
+class _Warming:
+    """Reads a range into the page cache, once.
+
+    It has a descriptor of its own: the file may be closed, and its number reused, before a thread gets to it.
+    """
+
+    __slots__ = ("_at", "_count", "_fd")
+
+    def __init__(self, fd: int, at: int, count: int) -> None:
+        self._fd = -1
+        self._at = at
+        self._count = count
+        self._fd = os.dup(fd)
+
+    def __call__(self) -> None:
+        end = self._at + self._count
+        with _as_storage_error("a log cannot be read"):
+            for start in range(self._at, end, _WARM_BYTES):
+                os.pread(self._fd, min(_WARM_BYTES, end - start), start)
+        self.close()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close  # whoever does not want the bytes any more just lets go
 
 
 class OsFile:
@@ -130,38 +147,36 @@ class OsFile:
             raise StorageError(f"{self._path} cannot be cut back: {error.strerror}") from error
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
-        count = min(count, self.size - at)
-        if count <= 0:
-            return b""
+        if count > self.size - at:
+            count = self.size - at
+            if count <= 0:
+                return b""
         try:
             if blocking:
                 return os.pread(self._fd, count, at)
             if count < MAP_BYTES_MIN:
-                return self._read_cached(at, count)
+                out = bytearray(count)
+                if os.preadv(self._fd, (out,), at, os.RWF_NOWAIT) == count:
+                    return out
+                raise BlockingIOError
             self._probe(at, count)
         except BlockingIOError:
-            # A descriptor of its own, made now: the file may be closed, and its number reused, before a thread reads.
-            warm = partial(_warm, os.dup(self._fd), at, count)
-            raise ColdRead(f"{self._path} is not cached at {at}", warm) from None
+            raise ColdRead(f"{self._path} is not cached at {at}", _Warming(self._fd, at, count)) from None
         except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # a file system that cannot say: then it is read, and waited for
+                return os.pread(self._fd, count, at)
             raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
         return self._mapped(at + count)[at : at + count]
 
-    def _read_cached(self, at: int, count: int) -> bytes | bytearray:
-        out = bytearray(count)
+    def _probe(self, at: int, count: int) -> None:
+        """Raises BlockingIOError if a range is not cached, as far as three of its bytes tell."""
+        out = bytearray(1)
         try:
-            got = os.preadv(self._fd, (out,), at, os.RWF_NOWAIT)
+            for place in (at, at + count // 2, at + count - 1):
+                os.preadv(self._fd, (out,), place, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return os.pread(self._fd, count, at)
-        if got < count:
-            raise BlockingIOError
-        return out
-
-    def _probe(self, at: int, count: int) -> None:
-        for place in (at, at + count // 2, at + count - 1):
-            self._read_cached(place, 1)
 
     def _mapped(self, end: int) -> memoryview:
         """A map that reaches `end`. An older, shorter one lives on as long as anyone holds a slice of it."""

@@ -13,10 +13,7 @@ class Epochs:
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = list(entries)
-
-    @property
-    def latest(self) -> int:
-        return self._entries[-1][0] if self._entries else NO_EPOCH
+        self.latest = self._entries[-1][0] if self._entries else NO_EPOCH
 
     @property
     def latest_start(self) -> int:
@@ -34,6 +31,7 @@ class Epochs:
         while self._entries and self._entries[-1][1] >= start_offset:
             self._entries.pop()
         self._entries.append((epoch, start_offset))
+        self.latest = epoch
         return True
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -60,6 +58,7 @@ class Epochs:
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
+        self.latest = kept[-1][0] if kept else NO_EPOCH
         return changed
 
     def cut_start(self, start_offset: int) -> bool:

@@ -15,7 +15,7 @@ from penstock.foundation.errors import (
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.checkpoint import EPOCHS_FILE, Checkpoint, CheckpointFile, SyncTicket
+from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
@@ -29,6 +29,7 @@ from penstock.records.batch import (
 )
 from penstock.wire.schema import Buffer
 
+EPOCHS_FILE: Final = "epochs"
 SNAPSHOT_BYTES: Final = 16 << 20
 """Producer state is snapshotted when this much was appended since the last time."""
 
@@ -84,7 +85,6 @@ class Log:
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
         self.epochs_unsaved = False
-        self._epochs_unsynced = True  # by this process
         self._snapshots = Snapshots(disk, folder)
 
     # -- appending
@@ -195,7 +195,6 @@ class Log:
             except StorageError:
                 return False
             self.epochs_unsaved = False
-            self._epochs_unsynced = True
         return True
 
     # -- reading
@@ -214,9 +213,9 @@ class Log:
             return b""
         number = len(self._bases) - 1 if offset >= self._bases[-1] else max(0, bisect_right(self._bases, offset) - 1)
         segment = self.segments[number]
-        position = segment.hint(offset)
+        position = segment.hints.get(offset)
         if position is not None:
-            end = self._end_position(number, limit, blocking)
+            end = segment.file.size if limit >= self.end_offset else self._end_position(number, limit, blocking)
             if position < end:
                 return segment.read(position, end, max_bytes, blocking, force)
         place = segment.locate(offset, blocking)
@@ -326,6 +325,8 @@ class Log:
         is_news = not self.checkpoint.has_holes
         self.checkpoint = replace(self.checkpoint, has_holes=True)
         self.save_checkpoint()
+        if self.checkpoint_is_stale:
+            raise StorageError(f"{self.folder}: the disk is too full to vouch for what is compacted")
         if is_news:
             self.marks.save_synced(self.checkpoint)
 
@@ -378,13 +379,10 @@ class Log:
         """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
         files = [segment.file for segment in (*self._unsynced, self.segments[-1])]
         self._unsynced.clear()
-        epochs = self.epochs.dump() if self.epochs_unsaved or self._epochs_unsynced else None
-        self._epochs_unsynced = False
         return SyncTicket(
             disk=self.disk,
             folder=self.folder,
             files=tuple(files),
-            epochs=epochs,
             marks=self.marks,
             checkpoint=replace(
                 self.checkpoint,
@@ -401,7 +399,7 @@ class Log:
     def close(self) -> None:
         """Sync, note that all of it may be trusted, and let go of the files."""
         self.snapshot_producers()
-        if self._unsynced or self.epochs_unsaved or self.checkpoint.synced_to != self.end_offset:
+        if self._unsynced or self.checkpoint.synced_to != self.end_offset:
             ticket = self.begin_sync()
             ticket.run()
             self.end_sync(ticket)

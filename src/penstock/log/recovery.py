@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
-from penstock.log.checkpoint import EPOCHS_FILE, Checkpoint, CheckpointFile
+from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.log import Log
+from penstock.log.log import EPOCHS_FILE, Log
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
-from penstock.records.batch import BatchHeader, check_batch
+from penstock.records.batch import HEADER_BYTES, BatchHeader, check_batch, read_header
 from penstock.records.errors import UnsupportedMessageFormat
 
 
@@ -59,7 +59,7 @@ def open_log(
                     segment.rebuild_index(settings.index_interval_bytes)
         elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
             raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
-        _drop_empty(segments, trusted)
+        _drop_empty(segments)
         if not settings.compacted and not checkpoint.has_holes:
             _check_chain(folder, segments, trusted)
         reader = _TailReader(disk, folder, segments, settings, checkpoint.start_offset, has_holes)
@@ -92,11 +92,15 @@ def open_log(
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
 
-def _drop_empty(segments: list[Segment], trusted: int) -> None:
-    """Segments that were made and never written to. Power loss may bring one back that was dropped before."""
-    for segment in [segment for segment in segments[1:] if segment.base_offset >= trusted and not segment.size]:
-        segments.remove(segment)
-        segment.remove()
+def _drop_empty(segments: list[Segment]) -> None:
+    """Power loss may bring back a segment that was dropped, empty, before the log went on past it."""
+    before = segments[0]
+    for segment in segments[1:]:
+        if segment.size or before.end_offset <= segment.base_offset:
+            before = segment
+        else:
+            segments.remove(segment)
+            segment.remove()
 
 
 def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
@@ -164,12 +168,18 @@ class _TailReader:
         return epochs
 
     def _agree(self, epochs: Epochs, trusted: int) -> bool:
-        """Whether they reach back to the first batch: power loss may bring back batches that were trimmed."""
-        first = self._segments[0]
-        start = max(self._start_offset, first.base_offset)
-        place = first.locate(start) if start < trusted else None
-        for _, header in first.headers(place.position) if place else ():
-            return epochs.at(max(start, header.base_offset)) == header.leader_epoch
+        """Whether they reach from the first batch to the last that is trusted. They are never synced: power loss may
+        leave an older list, and it may bring back batches that were trimmed."""
+        start = max(self._start_offset, self._segments[0].base_offset)
+        if start >= trusted:
+            return True
+        last = max((n for n, segment in enumerate(self._segments) if segment.base_offset < trusted), default=0)
+        for segment, offset in ((self._segments[0], start), (self._segments[last], trusted - 1)):
+            place = segment.locate(offset)
+            if place is not None and place.base_offset < trusted and place.position + HEADER_BYTES <= segment.size:
+                header = read_header(segment.file.read(place.position, HEADER_BYTES))
+                if epochs.at(max(start, place.base_offset)) != header.leader_epoch:
+                    return False
         return True
 
     def read_from(self, trusted: int) -> int:

@@ -46,7 +46,8 @@ class Segment:
         self._first_ms = NO_TIMESTAMP
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
-        self._hints: dict[int, int] = {}  # where readers will go on, by offset
+        self.hints: dict[int, int] = {}
+        """Where a batch begins with an offset: left by readers that have just read up to it."""
         self._newest_at = self._newest_size = 0
         self._newest_base = self._newest_last = LONG_MAX  # of the last batch, once it is known
 
@@ -116,26 +117,30 @@ class Segment:
                 return place
         return None
 
-    def hint(self, offset: int) -> int | None:
-        """Where a batch begins with `offset`, if a reader has just read up to it."""
-        return self._hints.get(offset)
-
     def read(self, position: int, end: int, max_bytes: int, blocking: bool, force: bool) -> Buffer:
         """Batches from the one at `position` on, up to position `end`, cut after `max_bytes`; see Log.read."""
-        if position >= end:
+        count = end - position
+        if count <= 0:
             return b""  # the end lies in the middle of this batch
-        count = min(max(max_bytes, HEADER_BYTES), end - position)
+        if count > max_bytes:
+            count = max_bytes if max_bytes > HEADER_BYTES else HEADER_BYTES
         data = self.file.read(position, count, blocking)
-        _, length, _ = _PLACE.unpack_from(data)
-        if 12 + length > max_bytes:
+        base, length, delta = _PLACE.unpack_from(data)
+        size = 12 + length
+        if size > max_bytes:
             if not force:
                 return b""
-            data = data[: 12 + length] if 12 + length <= count else self.file.read(position, 12 + length, blocking)
-        self._remember(position, data)
+            data = data[:size] if size <= count else self.file.read(position, size, blocking)
+        # A reader that gets these batches will ask for the one after them next.
+        if len(self.hints) >= _HINTS_MAX:
+            self.hints.clear()
+        if size == len(data):
+            self.hints[base + delta + 1] = position + size
+        else:
+            self._remember(position, data)
         return data
 
     def _remember(self, position: int, data: Buffer) -> None:
-        """A reader that gets these batches will ask for the one after them next."""
         at = following = 0
         for _ in range(_HINT_BATCHES_MAX):
             if len(data) - at < _PLACE.size:
@@ -147,11 +152,8 @@ class Segment:
             following = base + delta + 1
         else:
             return  # many small batches: finding the next place costs less than walking to it
-        if not at:
-            return  # not even one batch is whole: the segment is damaged here
-        if len(self._hints) >= _HINTS_MAX:
-            self._hints.clear()
-        self._hints[following] = position + at
+        if at:  # else not even one batch is whole: the segment is damaged here
+            self.hints[following] = position + at
 
     def _places(self, position: int, blocking: bool) -> Iterator[Place]:
         while True:
@@ -200,7 +202,7 @@ class Segment:
             self.file.truncate(position)
             self.file.sync()  # for good: the next segment may begin here, and then nobody looks behind this place
         self._newest_base = LONG_MAX
-        self._hints.clear()
+        self.hints.clear()
         self._latest_ms = None if position else NO_TIMESTAMP
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0

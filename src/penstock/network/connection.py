@@ -17,6 +17,7 @@ from penstock.broker.express import ExpressLane, open_lane
 from penstock.broker.handlers.api_versions import served
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
+from penstock.network.large import LargeRequest
 from penstock.wire.codec import decode
 from penstock.wire.frames import LENGTH, RequestHeader, read_request_header, skip_tags
 from penstock.wire.keys import ApiKey
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 REST_BYTES_MAX: Final = 256 << 10
 """Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
-FRAME_BYTES_FIRST: Final = 4 << 20
-"""The buffer that a large request begins with."""
 CALLS_MAX: Final = 128
 """Requests of one connection that may wait for their answers; then it is not read from."""
 _START: Final = struct.Struct(">ihhi")  # length, API key, version, correlation id
@@ -47,12 +46,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """One client."""
 
     __slots__ = (
-        "_frame",
-        "_frame_size",
         "_handling",
         "_hang_up",
-        "_have",
         "_lanes",
+        "_large",
         "_listener",
         "_out",
         "_out_bytes",
@@ -74,9 +71,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._peer = ""
         self.calls: deque[Call] = deque()
         self.heard_s = perf_counter()
-        self._frame: memoryview | None = None  # a request that is larger than what was read of it
-        self._frame_size = 0  # of the whole request
-        self._have = 0
+        self._large: LargeRequest | None = None
         self._waits_for_room = False
         self._rest = b""  # the beginning of a small request
         self._stash: memoryview | None = None  # requests that may not be handled yet
@@ -109,7 +104,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self._listener.gone(self)
         self._transport = None
-        self._drop_frame()
+        self._drop_large()
         self._stash = None
         for call in self.calls:
             if call.on_gone is not None:
@@ -118,7 +113,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def is_receiving(self) -> bool:
-        return self._frame is not None
+        return self._large is not None
 
     def close(self, kind: str, detail: str = "") -> None:
         """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
@@ -148,8 +143,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            return self._frame[self._have :]
+        if self._large is not None:
+            return self._large.room()
         shared = self._listener.receive_buffer
         if self._rest:
             shared[: len(self._rest)] = self._rest
@@ -158,27 +153,31 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         self.heard_s = perf_counter()
-        if self._frame is None:
+        if self._large is not None:
+            self._fill_large(self._large, count)
+            return
+        if self._rest:
             count += len(self._rest)
             self._rest = b""
-            self._consume(self._listener.receive_buffer[:count])
+        data = self._listener.receive_buffer
+        at = self._take_express(data, count)
+        if at < count:
+            self._consume(data[at:count])
+
+    def _fill_large(self, large: LargeRequest, count: int) -> None:
+        """More of a large request has arrived."""
+        frame = large.add(count)
+        if frame is None:
             return
-        self._have += count
-        if self._have < len(self._frame):
-            return
-        if self._have < self._frame_size:
-            self._grow_frame()
+        self._drop_large()
+        if self._is_blocked:
+            self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
+            self._pause()
         else:
-            frame = self._frame
-            self._drop_frame()
-            if self._is_blocked:
-                self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
-                self._pause()
-            else:
-                self._handling = True
-                self._handle(frame)
-                self._handling = False
-                self._send()
+            self._handling = True
+            self._handle(frame)
+            self._handling = False
+            self._send()
 
     # -- requests in
 
@@ -188,10 +187,39 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return True
         return self.task is not None or self._waits_for_room or len(self.calls) >= CALLS_MAX
 
+    def _take_express(self, data: memoryview, end: int) -> int:
+        """Answer the first requests in `data` by the express lane; where the first one begins that cannot take it.
+
+        This is the path of most requests, often one at a time: it is short on purpose.
+        """
+        if self.calls or self._is_blocked:
+            return 0
+        lanes = self._lanes
+        lane = None
+        out: list[Buffer] = []
+        at = 0
+        while end - at >= _START.size:
+            size, api_key, version, correlation_id = _START.unpack_from(data, at)
+            stop = at + 4 + size
+            found = lanes.get(api_key << 16 | version)
+            if found is None or stop > end or size < HEADER_BYTES_MIN:
+                break
+            answer = found.handle(data[at + 4 : stop], correlation_id)
+            if answer is None:
+                break
+            lane = found
+            out += answer
+            at = stop
+            if lane.bytes_out > WRITE_BYTES_HIGH:
+                break
+        if lane is not None:
+            self._report(lane)
+            self._write(out)
+        return at
+
     def _consume(self, data: memoryview) -> None:
         """Handle the whole requests in `data`, and keep what is left of it."""
         listener = self._listener
-        now_ms = listener.broker.clock.now_ms()
         calls, lanes = self.calls, self._lanes
         at, end = 0, len(data)
         self._handling = True
@@ -206,15 +234,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
             frame = data[at + 4 : stop]
             at = stop
             lane = lanes.get(api_key << 16 | version)
+            answer = None
             if lane is not None and not calls:  # else its answer would overtake theirs
-                answer = lane.handle(frame, correlation_id, now_ms)
-                if answer is not None:
-                    self._out += answer
-                    if lane.bytes_out > WRITE_BYTES_HIGH:
-                        self._send()
-                        blocked = self._is_blocked
-                    continue
-            self._handle(frame)
+                answer = lane.handle(frame, correlation_id)
+            if lane is not None and answer is not None:
+                self._out += answer
+                self._out_bytes += lane.bytes_out
+                self._report(lane)
+            else:
+                self._handle(frame)
             if self._out_bytes > WRITE_BYTES_HIGH:
                 self._send()
             blocked = self._is_blocked
@@ -222,6 +250,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._send()
         if self._transport is not None and at < end:
             self._keep(data[at:])
+
+    def _report(self, lane: ExpressLane) -> None:
+        """Count what a lane has answered."""
+        seconds = perf_counter() - self.heard_s
+        self._listener.probe.requests(lane.api_key, lane.count, seconds, lane.bytes_in, lane.bytes_out)
+        lane.count = lane.bytes_in = lane.bytes_out = 0
 
     def _keep(self, rest: memoryview) -> None:
         if self._is_blocked:
@@ -238,39 +272,29 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         if size <= REST_BYTES_MAX:
             return
-        self._frame_size = size
-        if self._listener.budget.borrow(size, self._on_room):
-            self._begin_frame()
+        if self._listener.budget.borrow(size, lambda: self._on_room(size)):
+            self._begin_large(size)
         else:
             self._waits_for_room = True
             self._pause()
 
-    def _on_room(self) -> None:
+    def _on_room(self, size: int) -> None:
         """The budget lends the bytes that were asked for."""
         self._waits_for_room = False
         if self._transport is None:
-            self._listener.budget.give_back(self._frame_size)
+            self._listener.budget.give_back(size)
         else:
-            self._begin_frame()
+            self._begin_large(size)
             self._go_on()
 
-    def _begin_frame(self) -> None:
-        """A buffer for a large request. It grows with what arrives: a length alone costs nothing."""
-        self._have = len(self._rest) - 4
-        self._frame = memoryview(bytearray(min(self._frame_size, max(FRAME_BYTES_FIRST, self._have))))
-        self._frame[: self._have] = self._rest[4:]
+    def _begin_large(self, size: int) -> None:
+        self._large = LargeRequest(size, self._rest[4:])
         self._rest = b""
 
-    def _grow_frame(self) -> None:
-        assert self._frame is not None
-        grown = memoryview(bytearray(min(self._frame_size, 2 * self._have)))
-        grown[: self._have] = self._frame
-        self._frame = grown
-
-    def _drop_frame(self) -> None:
-        if self._frame is not None:
-            self._listener.budget.give_back(self._frame_size)
-            self._frame = None
+    def _drop_large(self) -> None:
+        if self._large is not None:
+            self._listener.budget.give_back(self._large.size)
+            self._large = None
 
     def _pause(self) -> None:
         if self._transport is not None:
@@ -318,7 +342,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _learn(self, api_key: int, version: int, frame: memoryview, request: Any) -> None:
         """A request that was answered at once may come again: let it take the express lane then."""
         number = api_key << 16 | version
-        lane = self._lanes.get(number) or open_lane(api_key, version)
+        lane = self._lanes.get(number) or open_lane(api_key, version, self._listener.broker.clock.now_ms)
         if lane is not None:
             self._lanes[number] = lane
             lane.learn(frame, request, self._listener.broker)
@@ -371,20 +395,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Write everything that is queued, in one go."""
         if self.calls:
             self._collect()
-        for lane in self._lanes.values():
-            if lane.count:
-                seconds = perf_counter() - self.heard_s
-                self._listener.probe.requests(lane.api_key, lane.count, seconds, lane.bytes_in, lane.bytes_out)
-                lane.count = lane.bytes_in = lane.bytes_out = 0
         if self._transport is None:
             return
         if self._out:
             out, self._out = self._out, []
             self._out_bytes = 0
-            size = sum(map(len, out))
-            if size > JOIN_BYTES_MAX:
-                self._transport.writelines(out)
-            else:
-                self._transport.write(b"".join(out))
+            self._write(out)
         if self._hang_up:
             self._transport.close()
+
+    def _write(self, out: list[Buffer]) -> None:
+        assert self._transport is not None
+        if sum(map(len, out)) > JOIN_BYTES_MAX:
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))

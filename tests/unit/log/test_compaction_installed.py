@@ -248,6 +248,19 @@ def test_a_full_disk_stops_a_pass_and_nothing_else() -> None:
     assert len(offsets_in(log)) == 10
 
 
+def test_nothing_is_compacted_that_a_full_disk_cannot_vouch_for() -> None:
+    disk = FullDisk(MemoryDisk())
+    log = filled(disk)
+    job, result = ran(log)
+    log.note_epoch(9, log.end_offset)
+    put(log, ("key 1", b"under a new leader"))
+    disk.free_bytes = 0
+    with pytest.raises(StorageError):
+        job.install(log, result)
+    assert leftovers(disk) == []
+    assert len(offsets_in(log)) == 61
+
+
 def test_a_pass_that_fails_uses_up_no_descriptors(tmp_path: Path) -> None:
     disk = FullDisk(OsDisk(tmp_path))
     log = filled(disk)

@@ -1,6 +1,7 @@
 """The operating system's disk: what only it can do, and what only it can refuse."""
 
 import errno
+import gc
 import os
 import shutil
 import signal
@@ -235,6 +236,43 @@ def test_bytes_that_left_the_page_cache_are_warmed_and_then_read(disk: OsDisk, t
         found = file.read(0, size, blocking=False)
     assert bytes(found) == content[:size]
     assert bytes(file.read(0, size, blocking=False)) == content[:size], "once read, it is cached"
+
+
+def cold_read(disk: OsDisk, folder: Path) -> ColdRead:
+    """What reading a file says that is on the device only; skips where that cannot be had."""
+    file = disk.open("cold")
+    file.append(bytes(range(256)) * 1000)
+    file.sync()
+    for _ in range(20):
+        fd = os.open(folder / "cold", os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        try:
+            file.read(0, 200_000, blocking=False)
+        except ColdRead as cold:
+            file.close()
+            return cold
+    file.close()
+    pytest.skip("this file system never says that it would have to wait")
+
+
+def test_bytes_are_warmed_through_a_descriptor_of_their_own(disk: OsDisk, tmp_path: Path) -> None:
+    cold = cold_read(disk, tmp_path / "data")  # and the file is closed by now
+    disk.remove("cold")
+    other = disk.open("other")  # likely with the same number
+    other.append(b"x")
+    cold.warm()
+    assert disk.load("other") == b"x"
+
+
+def test_whoever_does_not_want_cold_bytes_any_more_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        cold = cold_read(disk, tmp_path / "data")
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+        del cold
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_file_that_is_closed_cannot_be_read(disk: OsDisk) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
+from penstock.log.epochs import Epochs
 from penstock.log.log import Log
 from penstock.log.recovery import DamagedLog, Recovered, open_log
 from penstock.log.times import find_time
@@ -119,6 +120,34 @@ def test_an_empty_segment_that_power_loss_brings_back_is_no_damage(disk: OsDisk,
         (folder / f"{offset:020d}.log").touch()
     found = recovered(disk, OTHER_BOOT)
     assert offsets_in(found.log) == list(range(12))
+
+
+def test_a_log_that_ends_in_a_hole_goes_on_after_it(disk: OsDisk, folder: Path) -> None:
+    """Compaction may take the last batch of a closed segment: only the name of the next one tells where it ended."""
+    log = filled(disk, 6)
+    log.roll(NOW_MS)
+    log.close()
+    for path in sorted(folder.glob("*.log"))[-2:-1]:
+        path.write_bytes(path.read_bytes()[:-RECORD_BYTES])
+    with pytest.raises(DamagedLog):
+        recovered(disk)
+    again = recovered(disk, cleanup_policy="compact").log
+    assert offsets_in(again) == [0, 1, 2, 3, 4]
+    assert append(again, b"next").base_offset == 6
+
+
+@pytest.mark.parametrize("boot", [BOOT, OTHER_BOOT])
+@pytest.mark.parametrize("older", [[(0, 0)], [(0, 0), (1, 5)], [(0, 0), (1, 7), (2, 10)], []])
+def test_a_list_of_epochs_that_is_older_than_the_log_is_not_believed(
+    disk: OsDisk, folder: Path, boot: str, older: list[tuple[int, int]]
+) -> None:
+    filled(disk).close()
+    (folder / "epochs").write_bytes(Epochs(older).dump())
+    found = recovered(disk, boot).log.epochs
+    assert found.at(11) == 2
+    assert found.at(0) == 0
+    if (1, 7) not in older:
+        assert found.entries == [(0, 0), (1, 5), (2, 10)]
 
 
 def test_opening_notes_epochs_that_only_the_batches_know(disk: OsDisk, folder: Path) -> None:

@@ -157,3 +157,25 @@ def test_a_segment_is_removed_with_its_index() -> None:
     assert len(disk.names(FOLDER)) == 2
     segment.remove()
     assert disk.names(FOLDER) == []
+
+
+def test_readers_leave_hints_that_are_right_and_few() -> None:
+    segment, places = filled(MemoryDisk(), count=200, interval=1 << 20)
+    for place in places:
+        segment.read(place.position, segment.size, 400, True, True)
+    starts = {place.position: place.base_offset for place in places} | {segment.size: segment.end_offset}
+    assert 0 < len(segment.hints) <= 64
+    for offset, position in segment.hints.items():
+        assert starts[position] >= offset
+        assert segment.locate(offset) == next((place for place in places if place.position == position), None)
+    segment.cut(places[50].position)
+    assert segment.hints == {}
+
+
+def test_a_damaged_batch_leaves_no_hint() -> None:
+    segment, places = filled(MemoryDisk(), base=0, count=5, interval=1 << 20)
+    segment.file.write_at(places[2].position + 8, b"\x7f")
+    segment.read(places[2].position, segment.size, 1 << 20, True, True)
+    assert segment.locate(0) == places[0]
+    assert all(position in {place.position for place in places} for position in segment.hints.values())
+    assert 0 not in segment.hints
