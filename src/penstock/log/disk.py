@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.wire.schema import Buffer
 
-MAP_BYTES_MIN: Final = 64 << 10
-"""Reads of at least this size alias the page cache; smaller ones are copied (measured: DESIGN §10)."""
+MAP_BYTES_MIN: Final = 16 << 10
+"""Reads of at least this size alias the page cache; smaller ones are copied (measured, see bench/RESULTS.md)."""
 
 
 class ColdRead(PenstockError):
@@ -169,10 +169,10 @@ class OsFile:
         return self._mapped(at + count)[at : at + count]
 
     def _probe(self, at: int, count: int) -> None:
-        """Raises BlockingIOError if a range is not cached, as far as three of its bytes tell."""
+        """Raises BlockingIOError if a range is not cached, as far as its first and last byte tell."""
         out = bytearray(1)
         try:
-            for place in (at, at + count // 2, at + count - 1):
+            for place in (at, at + count - 1):
                 os.preadv(self._fd, (out,), place, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:

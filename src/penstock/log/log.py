@@ -120,11 +120,18 @@ class Log:
         last = base + last_offset_delta
         if last >= self.offset_limit:
             raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
-        patch_offsets(batch, length, base, leader_epoch)
+        patch_offsets(batch, 0, base, length, leader_epoch)
         segment = self._active
-        if segment.file.size and self._should_roll(segment, size, last, latest_ms, now_ms):
-            segment = self.roll(now_ms)
-        segment.append(batch, base, last, latest_ms, settings.index_interval_bytes)
+        position = segment.file.size
+        if position and (
+            position + size > settings.segment_bytes
+            or last - segment.base_offset > INT_MAX
+            or latest_ms - segment.first_timestamp_ms > settings.segment_ms - self._jitter_ms
+        ):
+            segment = self._roll_if_due(segment, size, last, latest_ms, now_ms)
+            position = segment.file.size
+        segment.file.append(batch)
+        segment.note(position, size, base, last, latest_ms, settings.index_interval_bytes)
         self.end_offset = last + 1
         if producer_id >= 0:
             self.producers.apply(header, base, latest_ms, now_ms)
@@ -147,12 +154,14 @@ class Log:
             )
         return latest_ms if latest_ms >= 0 else now_ms
 
-    def _should_roll(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> bool:
-        if segment.file.size + size > self.settings.segment_bytes or last - segment.base_offset > INT_MAX:
-            return True
+    def _roll_if_due(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> Segment:
+        """The segment to append to. A segment whose first batch has no time counts from when it was made."""
+        too_large = segment.file.size + size > self.settings.segment_bytes or last - segment.base_offset > INT_MAX
         first_ms = segment.first_timestamp_ms
         waited_ms = latest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
-        return waited_ms > self.settings.segment_ms - self._jitter_ms
+        if too_large or waited_ms > self.settings.segment_ms - self._jitter_ms:
+            return self.roll(now_ms)
+        return segment
 
     def roll(self, now_ms: int) -> Segment:
         """Begin a new segment at the end of the log, unless the last one is new."""

@@ -154,17 +154,20 @@ class _TailReader:
         data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
             epochs = Epochs.load(data or b"")
+            self.epochs_changed = epochs.cut_end(trusted)
             if self._agree(epochs, trusted):
                 return epochs
         except ValueError:
             pass  # there is none yet, or power loss left something else
         self.epochs_changed = True
         epochs = Epochs()
+        following = 0
         for segment in self._segments:
             for _, header in segment.headers():
-                if header.base_offset >= trusted:
-                    return epochs
+                if not following <= header.base_offset < trusted:
+                    return epochs  # from here on nothing is vouched for, not even that it is a header
                 epochs.note(header.leader_epoch, header.base_offset)
+                following = header.next_offset
         return epochs
 
     def _agree(self, epochs: Epochs, trusted: int) -> bool:

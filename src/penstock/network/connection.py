@@ -38,7 +38,7 @@ SMALL_FRAME_BYTES_MAX: Final = 2 << 20
 HEADER_BYTES_MIN: Final = 10
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Bytes that wait to be written to one connection before it is no longer read from."""
-JOIN_BYTES_MAX: Final = 64 << 10
+JOIN_BYTES_MAX: Final = 8 << 10
 """Answers up to this size are joined into one write; larger ones are handed over in pieces."""
 
 

@@ -152,8 +152,11 @@ def read_client_batch(buf: Buffer) -> BatchHeader:
     and only who answers it with no is asked which part it was.
     """
     view = buf if type(buf) is memoryview else memoryview(buf)
-    header = read_header(view)
-    _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = header
+    if len(view) < HEADER_BYTES:
+        raise CorruptMessage(f"batch header needs {HEADER_BYTES} bytes, {len(view)} are there")
+    fields = _unpack_header(view)
+    _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = fields
+    header: BatchHeader = _new_header(BatchHeader, fields)
     if (
         magic == MAGIC
         and LENGTH_END + length == len(view)
@@ -194,9 +197,11 @@ def _why_not(buf: memoryview, header: BatchHeader) -> PenstockError:
     return CorruptMessage(f"batch of {header.count} records does not hold just that many")
 
 
-def patch_offsets(buf: bytearray | memoryview, length: int, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch of that length its place in the log. The CRC covers neither field."""
-    _PLACE.pack_into(buf, 0, base_offset, length, leader_epoch)
+patch_offsets = _PLACE.pack_into
+"""`patch_offsets(buf, at, base_offset, length, leader_epoch)` gives a batch its place in the log.
+
+The length is written as it was; the CRC covers none of the three.
+"""
 
 
 def patch_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int) -> None:

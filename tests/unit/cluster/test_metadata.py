@@ -1,7 +1,7 @@
 """The image that follows the store, and changes that are decided again when someone was faster."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import NewTopic, plan_create
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.store import ABSENT, Check, Op, Put, Store
+from penstock.coordination.store import ABSENT, Check, Op, Put, Store, Versioned, Watcher
 from penstock.foundation.errors import TopicExists
 
-from .imaging import DEFAULTS
+from .imaging import DEFAULTS, Table
 
 
 @asynccontextmanager
@@ -158,6 +158,73 @@ async def test_numbers_are_reserved_for_one_alone(tmp_path: Path) -> None:
         assert sorted(firsts) == list(range(0, 2000, 100))
     async with store_at(tmp_path) as store:
         assert await (await followed(store)).reserve(keys.PRODUCER_IDS, 1) == 2000
+
+
+# -- a store that tells its watchers later, as those of several machines do
+
+
+class LateStore:
+    """Changes are made at once; watchers are told when the test says so, and of all of it together."""
+
+    def __init__(self) -> None:
+        self._table = Table()
+        self._watchers: list[Watcher] = []
+
+    async def get(self, key: str) -> Versioned | None:
+        return self._table.states.get(key)
+
+    async def transact(self, ops: Sequence[Op]) -> int:
+        return self._table.transact(ops).revision
+
+    async def watch(self, prefix: str, watcher: Watcher) -> None:
+        watcher(self._table.snapshot())
+        self._watchers.append(watcher)
+
+    async def close(self) -> None:
+        self._watchers.clear()
+
+    def tell(self) -> None:
+        for watcher in self._watchers:
+            watcher(self._table.snapshot())
+
+
+async def test_a_change_is_done_when_the_image_shows_it_and_not_before() -> None:
+    store = LateStore()
+    metadata = await followed(store)
+    changing = asyncio.create_task(metadata.change(lambda image: [register(1)]))
+    await asyncio.sleep(0)
+    assert await store.get(keys.broker(1)) is not None
+    assert not changing.done()
+    store.tell()
+    await changing
+    assert list(metadata.image.brokers) == [1]
+
+
+async def test_whoever_was_too_late_waits_for_what_he_has_not_seen() -> None:
+    store = LateStore()
+    metadata = await followed(store)
+    await store.transact(count_up(ClusterImage()))
+    changing = asyncio.create_task(metadata.change(count_up))
+    await asyncio.sleep(0)
+    assert not changing.done()
+    store.tell()
+    await asyncio.sleep(0)
+    store.tell()
+    await changing
+    assert metadata.image.broker_configs[""] == {"n": "2"}
+
+
+async def test_those_who_wait_are_woken_when_their_revision_is_there() -> None:
+    store = LateStore()
+    metadata = await followed(store)
+    first = asyncio.create_task(metadata.change(lambda image: [register(1)]))
+    gone = asyncio.create_task(metadata.change(lambda image: [register(2)]))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    store.tell()
+    await first
+    assert list(metadata.image.brokers) == [1, 2]
 
 
 @pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16)), b"\xff" * 16])

@@ -150,6 +150,34 @@ def test_a_list_of_epochs_that_is_older_than_the_log_is_not_believed(
         assert found.entries == [(0, 0), (1, 5), (2, 10)]
 
 
+def test_epochs_are_not_read_from_what_power_loss_left_of_the_tail(disk: OsDisk, folder: Path) -> None:
+    log = filled(disk, 12)
+    sync(log)
+    append(log, b"torn", epoch=7)
+    killed(log)
+    (folder / "epochs").write_bytes(b"")
+    path = last_segment(folder)
+    write(path, -len(batch(b"torn")), bytes(8))  # its offset is lost, its epoch is not
+    found = recovered(disk, OTHER_BOOT)
+    assert found.log.epochs.entries == [(0, 0), (1, 5), (2, 10)]
+    assert found.log.end_offset == 12
+
+
+def test_epochs_reach_back_to_batches_that_power_loss_brings_back(disk: OsDisk, folder: Path) -> None:
+    """A trim is not synced: the list then begins where it was, and the batches before it are there again."""
+    log = filled(disk, 1)
+    sync(log)
+    append(log, b"a", b"b", b"c", epoch=1)
+    mark = (folder / "checkpoint").read_bytes()
+    log.trim(2)
+    log.save_checkpoint()
+    killed(log)
+    (folder / "checkpoint").write_bytes(mark)
+    log = recovered(disk, OTHER_BOOT).log
+    assert log.start_offset == 0
+    assert [log.epochs.at(offset) for offset in range(4)] == [0, 1, 1, 1]
+
+
 def test_opening_notes_epochs_that_only_the_batches_know(disk: OsDisk, folder: Path) -> None:
     log = filled(disk)
     killed(log)

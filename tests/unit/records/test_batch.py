@@ -137,7 +137,7 @@ def test_a_batch_with_a_wrong_crc_is_refused() -> None:
 def test_base_offset_and_leader_epoch_may_change_without_a_new_crc() -> None:
     batch = build_batch(RECORDS)
     before = read_header(batch)
-    patch_offsets(batch, before.length, 2**40, 77)
+    patch_offsets(batch, 0, 2**40, before.length, 77)
     header = read_header(batch)
     assert header == before._replace(base_offset=2**40, leader_epoch=77)
     check_batch(batch, 0, header)

@@ -172,6 +172,18 @@ async def test_a_log_that_is_damaged_takes_its_partition_offline_and_no_other(tm
     assert path.stat().st_size == len(batch(b"x")) - 1
 
 
+async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with world_at(tmp_path) as world:
+        topic_id = await world.create("orders")
+        world.partition("orders").append(batch(b"x"), NOW_MS)
+    (path,) = folder_of(tmp_path, topic_id).glob("*.log")
+    with path.open("ab") as file:
+        file.write(bytes(batch(b"torn"))[:-1])
+    async with world_at(tmp_path) as world:
+        assert values_in(world.partition("orders").log) == [b"x"]
+    assert any("log_tail_cut partition=orders-0" in entry.getMessage() for entry in caplog.records)
+
+
 async def test_a_partition_is_not_lost_because_the_process_ended_while_it_was_made(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         world.metadata.listeners.clear()

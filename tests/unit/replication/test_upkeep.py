@@ -1,5 +1,6 @@
 """What logs need now and then."""
 
+import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Disk, File, OsDisk
 from penstock.log.folder import LogFolder
+from penstock.replication import upkeep as upkeep_module
 
 from ..log.making import batch, sent, values_in
 from .worlds import World, world_at
@@ -197,6 +199,38 @@ async def test_offsets_are_reserved_before_they_run_out(tmp_path: Path) -> None:
         assert log.offset_limit == 2 * RESERVED_OFFSETS
         await ticked(world)
         assert log.offset_limit == 2 * RESERVED_OFFSETS
+
+
+async def test_offsets_that_cannot_be_reserved_are_asked_for_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world_at(tmp_path) as world:
+        await world.create("orders", storage="memory")
+        log = world.partition("orders").log
+        log.end_offset = RESERVED_OFFSETS // 2 + 1
+        world.store.is_down = True
+        await ticked(world)
+        assert log.offset_limit == RESERVED_OFFSETS
+        world.store.is_down = False
+        await ticked(world)
+        assert log.offset_limit == 2 * RESERVED_OFFSETS
+    assert any("offsets_not_reserved partition=orders-0" in entry.getMessage() for entry in caplog.records)
+
+
+async def test_ticks_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "TICK_S", 0)
+    async with world_at(tmp_path) as world:
+        await world.create("orders")
+        put(world, "orders", b"x")
+        log = world.partition("orders").log
+        running = asyncio.create_task(world.upkeep.run())
+        for _ in range(2):  # the first tick may still be under way
+            world.ticked.clear()
+            async with asyncio.timeout(10):
+                await world.ticked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert log.checkpoint.written_to == 1
 
 
 # -- failures

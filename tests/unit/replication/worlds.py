@@ -1,6 +1,7 @@
 """A broker's partitions without a network: real logs, a real store, a clock that is moved by hand."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.store import ABSENT, Op, Put
+from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.settings import LogSettings
 from penstock.replication.flusher import Flusher
@@ -27,11 +28,24 @@ def settings_of(topic: Topic) -> LogSettings:
     return LogSettings.of(topic.configs)
 
 
-class World:
-    """One broker. `folder` is its data folder, and outlives it."""
+class FlakyStore(EmbeddedStore):
+    """A store that can be made to answer nobody."""
 
-    def __init__(self, metadata: Metadata, disk: Disk, boot_id: str) -> None:
+    is_down = False
+
+    async def transact(self, ops: Sequence[Op]) -> int:
+        if self.is_down:
+            raise StoreUnavailable("the store does not answer")
+        return await super().transact(ops)
+
+
+class World:
+    """One broker; its data folder outlives it."""
+
+    def __init__(self, store: FlakyStore, metadata: Metadata, disk: Disk, boot_id: str) -> None:
+        self.store = store
         self.clock = FakeClock()
+        self.ticked = asyncio.Event()
         self.metadata = metadata
         self.threads = ThreadPoolExecutor(2)
         self.flusher = Flusher(self.threads)
@@ -48,8 +62,12 @@ class World:
             flusher=self.flusher,
             clock=self.clock,
             threads=self.threads,
-            intervals=lambda: self.intervals,
+            intervals=self._intervals,
         )
+
+    def _intervals(self) -> Intervals:
+        self.ticked.set()
+        return self.intervals
 
     async def create(self, name: str, partitions: int = 1, **configs: object) -> bytes:
         """Make a topic; its id."""
@@ -87,12 +105,12 @@ def registration(image: ClusterImage) -> list[Op]:
 @asynccontextmanager
 async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-1") -> AsyncIterator[World]:
     """A broker that starts, and is stopped in good order unless its partitions were closed already."""
-    store = EmbeddedStore(folder / "metadata.db")
+    store = FlakyStore(folder / "metadata.db")
     await store.open()
     metadata = Metadata(store)
     await metadata.start()
     await metadata.change(registration)
-    world = World(metadata, disk or OsDisk(folder), boot_id)
+    world = World(store, metadata, disk or OsDisk(folder), boot_id)
     metadata.listeners.append(world.partitions.apply)
     world.partitions.apply(metadata.image)
     world.partitions.remove_strays(metadata.image)

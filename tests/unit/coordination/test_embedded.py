@@ -1,0 +1,34 @@
+"""What only the embedded store does: its file, and what becomes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.store import ABSENT, Put, StoreUnavailable
+from penstock.foundation.codes import ErrorCode
+
+
+async def test_a_file_that_is_no_database_is_a_store_that_is_unavailable(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    path.write_bytes(b"not a database at all" * 100)
+    store = EmbeddedStore(path)
+    with pytest.raises(StoreUnavailable, match=r"metadata.db failed: file is not a database") as refused:
+        await store.open()
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await store.close()
+
+
+async def test_a_store_that_was_never_opened_can_be_closed(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "metadata.db")
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.get("k")
+
+
+async def test_the_folder_of_the_file_is_made(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "a" / "b" / "metadata.db")
+    await store.open()
+    await store.transact([Put("k", b"v", ABSENT)])
+    await store.close()
+    assert (tmp_path / "a" / "b" / "metadata.db").is_file()
