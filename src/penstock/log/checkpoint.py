@@ -11,7 +11,7 @@ Each kind of mark has two slots of one sector, written in turn: a torn write lea
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from penstock.log.disk import Disk, File
@@ -36,6 +36,11 @@ class Checkpoint:
     has_holes: bool = False
     """Compaction was here once: offsets may be missing between batches and between segments."""
     boot_id: str = ""
+
+    def cut_to(self, end_offset: int) -> "Checkpoint":
+        """The mark of the log once it ends there."""
+        synced_to, clean_to = min(self.synced_to, end_offset), min(self.clean_to, end_offset)
+        return replace(self, written_to=end_offset, synced_to=synced_to, clean_to=clean_to)
 
     def trusted_to(self, boot_id: str) -> int:
         return self.written_to if self.boot_id == boot_id else self.synced_to

@@ -318,14 +318,7 @@ class Log:
         """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
-        mark = self.checkpoint
-        self.checkpoint = replace(
-            mark,
-            start_offset=self.start_offset,
-            written_to=offset,
-            synced_to=min(mark.synced_to, offset),
-            clean_to=min(mark.clean_to, offset),
-        )
+        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
         self.marks.save(self.checkpoint)
         self.marks.save_synced(self.checkpoint)
 

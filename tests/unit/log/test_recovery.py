@@ -8,15 +8,11 @@ import pytest
 
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.epochs import Epochs
-from penstock.log.log import Log
-from penstock.log.recovery import DamagedLog, Recovered, open_log
+from penstock.log.recovery import DamagedLog
 from penstock.log.times import find_time
 
-from .making import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, open_at, sent, settings, sync, values_in
-
-OTHER_BOOT = "boot-2"
-SETTINGS = {"segment_bytes": 1024, "index_interval_bytes": 100, "message_timestamp_after_max_ms": 2**63 - 1}
+from .making import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, sync, values_in
+from .recovering import OTHER_BOOT, RECORD_BYTES, contents, filled, killed, last_segment, recovered, write
 
 
 @pytest.fixture
@@ -27,34 +23,6 @@ def disk(tmp_path: Path) -> OsDisk:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / FOLDER
-
-
-def filled(disk: OsDisk, count: int = 12) -> Log:
-    """About four batches of one record to a segment; nothing but the last segment is new to the checkpoint."""
-    log = open_at(disk, **SETTINGS)
-    for number in range(count):
-        append(log, b"%0150d" % number, timestamp_ms=NOW_MS + 1000 * number, epoch=number // 5)
-    return log
-
-
-def killed(log: Log) -> None:
-    """The process ends: descriptors are closed and nothing else happens."""
-    log.abandon()
-
-
-def recovered(disk: OsDisk, boot: str = BOOT, **values: object) -> Recovered:
-    return open_log(disk, FOLDER, settings(**{**SETTINGS, **values}), boot_id=boot, now_ms=NOW_MS)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.log")}
-
-
-def last_segment(folder: Path) -> Path:
-    return sorted(folder.glob("*.log"))[-1]
-
-
-RECORD_BYTES = len(batch(b"%0150d" % 0))
 
 
 # -- the orderly end, and the kill
@@ -134,85 +102,6 @@ def test_a_log_that_ends_in_a_hole_goes_on_after_it(disk: OsDisk, folder: Path) 
     again = recovered(disk, cleanup_policy="compact").log
     assert offsets_in(again) == [0, 1, 2, 3, 4]
     assert append(again, b"next").base_offset == 6
-
-
-@pytest.mark.parametrize("boot", [BOOT, OTHER_BOOT])
-@pytest.mark.parametrize("older", [[(0, 0)], [(0, 0), (1, 5)], [(0, 0), (1, 7), (2, 10)], []])
-def test_a_list_of_epochs_that_is_older_than_the_log_is_not_believed(
-    disk: OsDisk, folder: Path, boot: str, older: list[tuple[int, int]]
-) -> None:
-    filled(disk).close()
-    (folder / "epochs").write_bytes(Epochs(older).dump())
-    found = recovered(disk, boot).log.epochs
-    assert found.at(11) == 2
-    assert found.at(0) == 0
-    if (1, 7) not in older:
-        assert found.entries == [(0, 0), (1, 5), (2, 10)]
-
-
-def test_epochs_are_not_read_from_what_power_loss_left_of_the_tail(disk: OsDisk, folder: Path) -> None:
-    log = filled(disk, 12)
-    sync(log)
-    append(log, b"torn", epoch=7)
-    killed(log)
-    (folder / "epochs").write_bytes(b"")
-    path = last_segment(folder)
-    write(path, -len(batch(b"torn")), bytes(8))  # its offset is lost, its epoch is not
-    found = recovered(disk, OTHER_BOOT)
-    assert found.log.epochs.entries == [(0, 0), (1, 5), (2, 10)]
-    assert found.log.end_offset == 12
-
-
-def test_epochs_reach_back_to_batches_that_power_loss_brings_back(disk: OsDisk, folder: Path) -> None:
-    """A trim is not synced: the list then begins where it was, and the batches before it are there again."""
-    log = filled(disk, 1)
-    sync(log)
-    append(log, b"a", b"b", b"c", epoch=1)
-    mark = (folder / "checkpoint").read_bytes()
-    log.trim(2)
-    log.save_checkpoint()
-    killed(log)
-    (folder / "checkpoint").write_bytes(mark)
-    log = recovered(disk, OTHER_BOOT).log
-    assert log.start_offset == 0
-    assert [log.epochs.at(offset) for offset in range(4)] == [0, 1, 1, 1]
-
-
-def test_opening_notes_epochs_that_only_the_batches_know(disk: OsDisk, folder: Path) -> None:
-    log = filled(disk)
-    killed(log)
-    (folder / "epochs").write_bytes(b"[[0, 0]]")
-    (folder / "checkpoint").unlink()
-    assert recovered(disk).log.epochs.entries == [(0, 0), (1, 5), (2, 10)]
-
-
-@pytest.mark.parametrize("damage", [b"", b"\0" * 30, b"[[0, 0], [1,"])
-def test_epochs_that_power_loss_damaged_are_read_back_from_the_batches(
-    disk: OsDisk, folder: Path, damage: bytes
-) -> None:
-    filled(disk).close()
-    (folder / "epochs").write_bytes(damage)
-    assert recovered(disk, OTHER_BOOT).log.epochs.entries == [(0, 0), (1, 5), (2, 10)]
-
-
-def test_epochs_that_are_gone_are_read_back_from_the_batches(disk: OsDisk, folder: Path) -> None:
-    filled(disk).close()
-    (folder / "epochs").unlink()
-    assert recovered(disk, OTHER_BOOT).log.epochs.entries == [(0, 0), (1, 5), (2, 10)]
-
-
-def test_producers_are_remembered_with_and_without_their_snapshot(disk: OsDisk, folder: Path) -> None:
-    log = filled(disk)
-    for sequence in range(8):
-        log.append(sent(7, sequence, b"%0150d" % sequence), 0, NOW_MS)
-    killed(log)
-    for damage in (lambda path: None, lambda path: path.write_bytes(b"PSP2 garbage"), Path.unlink):
-        for path in folder.glob("*.producers"):
-            damage(path)
-        log = recovered(disk).log
-        assert [known.first_sequence for known in log.producers.by_id[7].batches] == [3, 4, 5, 6, 7]
-        assert log.append(sent(7, 5, b"%0150d" % 5), 0, NOW_MS).repeated
-        killed(log)
 
 
 # -- torn and damaged tails
@@ -324,12 +213,6 @@ DAMAGES: dict[str, Damage] = {
     "the first segment is empty": lambda paths: os.truncate(paths[0], 0),
     "all segments are missing": lambda paths: [path.unlink() for path in paths],
 }
-
-
-def write(path: Path, at: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at, os.SEEK_END)
-        file.write(data)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
