@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +38,7 @@ class Broker(Protocol):
     def records_in(self, topic: str, partitions: int) -> int: ...
 
 
-class KafkaBroker:
+class KafkaBroker(ABC):
     """A real broker in a process of its own."""
 
     name = ""
@@ -62,9 +63,9 @@ class KafkaBroker:
     def port(self) -> int:
         return self.process.port
 
+    @abstractmethod
     def start(self) -> None:
         """Start it and wait for its first answer."""
-        raise NotImplementedError
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:

@@ -1,74 +1,136 @@
-"""A real `penstock serve` process, to be started, killed and started again."""
+"""A broker as its users run it: `penstock serve` in a process of its own, ended by its pid."""
 
+import json
 import os
+import re
+import select
 import signal
-import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
-READY = "penstock is ready"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), ")
+START_S = 20.0
+STOP_S = 20.0
 
 
 class BrokerProcess:
-    """One broker with its data folder and its addresses, which stay the same from start to start."""
+    """Starts, stops, kills and restarts one broker on one data folder, at the same address every time."""
 
-    def __init__(self, data_dir: Path, *options: str) -> None:
-        self.data_dir = data_dir
-        self.port = free_port()
-        self.http_port = free_port()
-        self._options = options
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        data_dir: Path | None = None,
+        advertise: str | None = None,
+    ) -> None:
+        self.folder = folder
+        self.data_dir = data_dir or folder / "data"
+        self.kafka = "127.0.0.1:0"
+        self.http = "127.0.0.1:0"
+        self._advertise = ["--advertise", advertise] if advertise else []
         self._process: subprocess.Popen[str] | None = None
-        self.log_path = data_dir.with_suffix(".log")
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        self._stderr = folder / "stderr.log"
+        self._config = folder / "penstock.toml"
+        # A JSON string or number is a TOML one too.
+        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in (settings or {}).items()]
+        self._config.write_text("\n".join(["[broker]", *lines, ""]))
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
+        assert self._process is not None, "the broker does not run"
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when the broker says that it is ready."""
-        command = [str(Path(sys.executable).with_name("penstock")), "serve", "--data-dir", str(self.data_dir)]
-        addresses = ["--listen", self.bootstrap, "--http", f"127.0.0.1:{self.http_port}"]
-        with self.log_path.open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, *addresses, *self._options], stdout=subprocess.PIPE, stderr=log, text=True
-            )
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.kafka.rpartition(":")
+        return host, int(port)
+
+    def start(self) -> "BrokerProcess":
+        assert self._process is None, "the broker runs already"
+        command = [
+            str(Path(sys.executable).with_name("penstock")),
+            "serve",
+            *("--data-dir", str(self.data_dir)),
+            *("--listen", self.kafka),
+            *("--http", self.http),
+            *("--config", str(self._config)),
+            *self._advertise,
+        ]
+        with self._stderr.open("a") as stderr:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        ready = READY.match(self._first_line())
+        if ready is None:
+            self._reap(signal.SIGKILL)
+            raise AssertionError(f"the broker did not say that it is ready; its stderr:\n{self.log}")
+        self.kafka, self.http = ready.groups()
+        return self
+
+    def _first_line(self) -> str:
+        assert self._process is not None
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.startswith(READY), f"the broker did not start: {line} {self.log_path.read_text()[-2000:]}"
+        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+        return self._process.stdout.readline() if readable else ""
+
+    def stop(self) -> None:
+        """Ask it to end, as an operator would; it must do so cleanly."""
+        code = self._reap(signal.SIGTERM)
+        assert code == 0, f"the broker ended with {code}; its stderr:\n{self.log}"
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, closed or said."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._end()
+        """Give it no chance to do anything more."""
+        self._reap(signal.SIGKILL)
 
-    def stop(self) -> int:
-        """SIGTERM: an orderly end; the exit code."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGTERM)
-        return self._end()
+    def _reap(self, number: signal.Signals) -> int:
+        """Send a signal, wait for the end, and return the exit code."""
+        process, self._process = self._process, None
+        assert process is not None, "the broker does not run"
+        with process:  # closes its output
+            process.send_signal(number)
+            try:
+                return process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"the broker did not end in {STOP_S:g} s; its stderr:\n{self.log}") from None
 
-    def _end(self) -> int:
-        assert self._process is not None
-        code = self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
-        return code
+    def finish(self) -> None:
+        """Stop it if it still runs; whatever it ran into must not have been a surprise to it."""
+        if self._process is not None:
+            self.stop()
+        assert "Traceback" not in self.log, self.log
+        assert "level=ERROR" not in self.log, self.log
 
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        return self._stderr.read_text()
+
+    def rss_anon_kib(self) -> int:
+        """Memory that is the process's own: without the page cache that its maps show."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1])
+
+    def rss_anon_peak_kib(self, seconds: float, pause_s: float = 0.02) -> int:
+        """The most of it that is seen in a while."""
+        deadline_s = time.monotonic() + seconds
+        peak = self.rss_anon_kib()
+        while time.monotonic() < deadline_s:
+            time.sleep(pause_s)
+            peak = max(peak, self.rss_anon_kib())
+        return peak
+
+    def metric(self, name: str) -> float:
+        """A number from /metrics: the sum over its labels."""
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))

@@ -97,12 +97,11 @@ def _read_all(bootstrap: str) -> dict[tuple[int, int], str]:
 def test_what_idempotent_producers_were_told_is_there_exactly_once_after_fifty_kills(tmp_path: Path) -> None:
     print(f"SEED={SEED} ROUNDS={ROUNDS}")  # noqa: T201
     rng = random.Random(SEED)
-    broker = BrokerProcess(tmp_path / "data")
-    broker.start()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    broker = BrokerProcess(tmp_path).start()
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
     configs = {"segment.bytes": str(256 << 10)}  # so that kills meet segments being rolled too
     admin.create_topics([NewTopic("crash", PARTITIONS, 1, config=configs)])["crash"].result(30)
-    writers = [Writer(f"w{number}", broker.bootstrap, random.Random(rng.random())) for number in range(3)]
+    writers = [Writer(f"w{number}", broker.kafka, random.Random(rng.random())) for number in range(3)]
     for writer in writers:
         writer.start()
     acked_at_kill = []
@@ -117,8 +116,8 @@ def test_what_idempotent_producers_were_told_is_there_exactly_once_after_fifty_k
         broker.start()
     for writer in writers:
         writer.finish()
-    found = _read_all(broker.bootstrap)
-    broker.stop()
+    found = _read_all(broker.kafka)
+    broker.finish()
     acked = {place: name for writer in writers for name, place in writer.acked.items()}
     assert [failure for writer in writers for failure in writer.failed] == []
     assert {place: found.get(place) for place in acked} == acked, "an acknowledged message is not where it was put"

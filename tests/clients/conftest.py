@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from .broker_process import BrokerProcess
+from tests.brokers import BrokerProcess
+
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver

@@ -19,8 +19,8 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.metadata import MetadataRequest
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .driver_confluent import ConfluentDriver
 from .raw import (
     FETCH_VERSION,

@@ -13,8 +13,8 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import ConfigResource as KafkaPythonResource
 from .driver_kafka_python import ConfigResourceType, KafkaPythonDriver

@@ -14,8 +14,8 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.schema import NIL_UUID
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition

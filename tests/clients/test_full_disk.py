@@ -17,8 +17,8 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import QUICK_UPKEEP
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver

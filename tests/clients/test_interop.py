@@ -7,8 +7,8 @@ from penstock.records.compression import Codec
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.schema import Buffer
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import EVERY_DRIVER, name_of
 from .driver_confluent import ConfluentDriver
 from .driving import COMPRESSIONS, NOW_MS, Driver, Message, Outgoing

@@ -11,8 +11,8 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import NO_KCAT
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 
 from penstock.records.compression import Codec
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import name_of
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver

@@ -13,8 +13,8 @@ from penstock.foundation.codes import ErrorCode
 from penstock.records.batch import CRC_AT, MAGIC_AT
 from penstock.records.build import Record, build_batch
 from penstock.records.compression import Codec
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import ADMIN_DRIVERS, NO_KCAT, name_of
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver

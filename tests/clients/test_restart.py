@@ -17,8 +17,8 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .conftest import ADMIN_DRIVERS, INSTALLED_DRIVERS, name_of
 from .driver_aiokafka import AiokafkaDriver
 from .driver_aiokafka import TopicPartition as AiokafkaPartition

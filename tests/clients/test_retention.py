@@ -7,8 +7,8 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.records.build import Record, build_batch
 from penstock.records.compression import Codec
+from tests.brokers import BrokerProcess
 
-from .broker_process import BrokerProcess
 from .driver_confluent import ConfluentDriver
 from .driving import NOW_MS, Driver, Outgoing
 from .one_batch_a_fetch import consume_one_batch_a_fetch

@@ -5,6 +5,7 @@ fields of fixed size collect in a *run* that becomes one `struct` call; the leng
 run before it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,7 +25,7 @@ FIXED: Final = {
 }
 
 
-class SourceWriter:
+class SourceWriter(ABC):
     def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
         self.version = version
         self.flexible = flexible
@@ -37,9 +38,9 @@ class SourceWriter:
     def emit(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
+    @abstractmethod
     def flush(self) -> None:
         """Write the pending run."""
-        raise NotImplementedError
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

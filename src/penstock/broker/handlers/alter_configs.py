@@ -20,14 +20,7 @@ async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker
     for resource in request.resources:
         code, message = 0, None
         try:
-            wanted = _wanted(resource)
-            await alter(
-                broker,
-                resource.resource_type,
-                resource.resource_name,
-                lambda _, wanted=wanted: dict(wanted),  # type: ignore[misc]
-                request.validate_only,
-            )
+            await _replace(broker, resource, request.validate_only)
         except PenstockError as error:
             code, message = error.code, error.message
         responses.append(
@@ -39,6 +32,11 @@ async def alter_configs(request: AlterConfigsRequest, call: Call, broker: Broker
             )
         )
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+async def _replace(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> None:
+    wanted = _wanted(resource)
+    await alter(broker, resource.resource_type, resource.resource_name, lambda _: dict(wanted), validate_only)
 
 
 def _wanted(resource: AlterConfigsResource) -> dict[str, str]:

@@ -53,18 +53,17 @@ async def _create_then_describe(
 ) -> MetadataResponse:
     refused: dict[str, PenstockError] = {}
     for name in missing:
-        topic_id = broker.new_topic_id()
-        wanted = NewTopic(name=name)
         try:
             with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
-                await broker.metadata.change(
-                    lambda image, wanted=wanted, topic_id=topic_id: plan_create(  # type: ignore[misc]
-                        image, wanted, topic_id, broker.topic_defaults()
-                    )
-                )
+                await _create(name, broker)
         except PenstockError as error:
             refused[name] = error
     return _describe(request, call, broker, refused)
+
+
+async def _create(name: str, broker: Broker) -> None:
+    topic_id, wanted = broker.new_topic_id(), NewTopic(name=name)
+    await broker.metadata.change(lambda image: plan_create(image, wanted, topic_id, broker.topic_defaults()))
 
 
 def _describe(
