@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.wire.schema import Buffer
 
-MAP_BYTES_MIN: Final = 16 << 10
+MAP_BYTES_MIN: Final = 32 << 10
 """Reads of at least this size alias the page cache; smaller ones are copied (measured, see bench/RESULTS.md)."""
 
 
@@ -78,6 +78,8 @@ class Disk(Protocol):
 
 
 _REMOVE_ATTEMPTS: Final = 10
+_preadv: Final = os.preadv
+_NOWAIT: Final = os.RWF_NOWAIT
 _WARM_BYTES: Final = 1 << 20
 
 
@@ -121,13 +123,13 @@ class _Warming:
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_map", "_path", "size")
+    __slots__ = ("_fd", "_path", "_view", "size")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size = os.fstat(self._fd).st_size
-        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None  # of a map of the file
 
     def append(self, data: Buffer) -> None:
         try:
@@ -156,33 +158,24 @@ class OsFile:
                 return os.pread(self._fd, count, at)
             if count < MAP_BYTES_MIN:
                 out = bytearray(count)
-                if os.preadv(self._fd, (out,), at, os.RWF_NOWAIT) == count:
+                if _preadv(self._fd, (out,), at, _NOWAIT) == count:
                     return out
                 raise BlockingIOError
-            self._probe(at, count)
+            # As far as its last byte tells: what is read on is cached up to some place, and not beyond.
+            _preadv(self._fd, (bytearray(1),), at + count - 1, _NOWAIT)
         except BlockingIOError:
             raise ColdRead(f"{self._path} is not cached at {at}", _Warming(self._fd, at, count)) from None
         except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:  # a file system that cannot say: then it is read, and waited for
+            if error.errno != errno.EOPNOTSUPP:  # a file system that cannot say: then it is waited for
+                raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
+            if count < MAP_BYTES_MIN:
                 return os.pread(self._fd, count, at)
-            raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
-        return self._mapped(at + count)[at : at + count]
-
-    def _probe(self, at: int, count: int) -> None:
-        """Raises BlockingIOError if a range is not cached, as far as its first and last byte tell."""
-        out = bytearray(1)
-        try:
-            for place in (at, at + count - 1):
-                os.preadv(self._fd, (out,), place, os.RWF_NOWAIT)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-
-    def _mapped(self, end: int) -> memoryview:
-        """A map that reaches `end`. An older, shorter one lives on as long as anyone holds a slice of it."""
-        if self._map is None or len(self._map) < end:
-            self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
-        return memoryview(self._map)
+        view = self._view
+        end = at + count
+        if view is None or len(view) < end:
+            # An older, shorter one lives on as long as anyone holds a slice of it.
+            view = self._view = memoryview(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ))
+        return view[at:end]
 
     def write_at(self, at: int, data: bytes) -> None:
         try:
@@ -196,11 +189,11 @@ class OsFile:
         if size >= self.size:
             return
         with _as_storage_error(f"{self._path} cannot be cut"):
-            if self._map is None:
+            if self._view is None:
                 os.ftruncate(self._fd, size)
             else:
                 self._replace_with_copy(size)
-        self._map = None
+        self._view = None
         self.size = size
 
     def _replace_with_copy(self, size: int) -> None:
@@ -240,7 +233,7 @@ class OsFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self._map = None
+            self._view = None
 
 
 class OsDisk:

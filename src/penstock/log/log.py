@@ -129,9 +129,7 @@ class Log:
             or latest_ms - segment.first_timestamp_ms > settings.segment_ms - self._jitter_ms
         ):
             segment = self._roll_if_due(segment, size, last, latest_ms, now_ms)
-            position = segment.file.size
-        segment.file.append(batch)
-        segment.note(position, size, base, last, latest_ms, settings.index_interval_bytes)
+        segment.append(batch, base, last, latest_ms, settings.index_interval_bytes)
         self.end_offset = last + 1
         if producer_id >= 0:
             self.producers.apply(header, base, latest_ms, now_ms)
@@ -220,13 +218,15 @@ class Log:
             )
         if offset >= limit or (max_bytes <= 0 and not force):
             return b""
-        number = len(self._bases) - 1 if offset >= self._bases[-1] else max(0, bisect_right(self._bases, offset) - 1)
-        segment = self.segments[number]
+        segment = self._active
+        if offset >= segment.base_offset:
+            number = len(self._bases) - 1
+        else:
+            number = max(0, bisect_right(self._bases, offset) - 1)
+            segment = self.segments[number]
         position = segment.hints.get(offset)
-        if position is not None:
-            end = segment.file.size if limit >= self.end_offset else self._end_position(number, limit, blocking)
-            if position < end:
-                return segment.read(position, end, max_bytes, blocking, force)
+        if position is not None and limit >= self.end_offset and position < segment.file.size:
+            return segment.read(position, segment.file.size, max_bytes, blocking, force)
         place = segment.locate(offset, blocking)
         while place is None and number + 1 < len(self.segments):
             number += 1  # compaction left nothing between this offset and the next segment

@@ -57,9 +57,16 @@ class Segment:
 
     def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
         """One batch at the end, with its first and last offset (set in it already) and its latest time."""
-        position = self.file.size
-        self.file.append(batch)
-        self.note(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
+        file = self.file
+        position = file.size
+        file.append(batch)
+        if self._latest_ms is None or self._first_ms < 0 or position - self._indexed_to > index_interval_bytes:
+            self.note(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
+            return
+        if timestamp_ms > self._latest_ms:
+            self._latest_ms = timestamp_ms
+        self._newest_at, self._newest_size = position, len(batch)
+        self._newest_base, self._newest_last = base, last
 
     def note(
         self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
@@ -132,10 +139,11 @@ class Segment:
                 return b""
             data = data[:size] if size <= count else self.file.read(position, size, blocking)
         # A reader that gets these batches will ask for the one after them next.
-        if len(self.hints) >= _HINTS_MAX:
-            self.hints.clear()
+        hints = self.hints
+        if len(hints) >= _HINTS_MAX:
+            del hints[next(iter(hints))]  # the oldest
         if size == len(data):
-            self.hints[base + delta + 1] = position + size
+            hints[base + delta + 1] = position + size
         else:
             self._remember(position, data)
         return data
