@@ -1,6 +1,7 @@
 """Penstock itself, as a user runs it: `penstock serve` with nothing set but where."""
 
 import sys
+import time
 from pathlib import Path
 
 from bench.broker import KafkaBroker
@@ -28,3 +29,10 @@ class Penstock(KafkaBroker):
         self._process = Process(command, self.folder / "stderr", port)
         self._process.wait_for_answer()
         self.ready_s = self._process.wait_for_line()
+
+    def drop_topic(self, topic: str) -> None:
+        """Waits until the files are gone: to remove them is no part of the next run."""
+        super().drop_topic(topic)
+        give_up_s = time.monotonic() + 60
+        while any((self.folder / "data").rglob(f"{topic}-*")) and time.monotonic() < give_up_s:
+            time.sleep(0.05)

@@ -230,6 +230,7 @@ class Node:
                     return HttpResponse(body=b"ready\n")
                 return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
             case "/metrics":
+                self._listener.report()
                 return HttpResponse(
                     body=self._metrics.text(), content_type="text/plain; version=0.0.4; charset=utf-8"
                 )

@@ -16,16 +16,10 @@ import atheris
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.foundation.errors import PenstockError
     from penstock.records import kernel
-    from penstock.records.batch import (
-        ATTRIBUTES_AT,
-        CRC_AT,
-        HEADER_BYTES,
-        batches,
-        read_client_batch,
-        read_header,
-    )
+    from penstock.records.batch import ATTRIBUTES_AT, CRC_AT, batches, read_client_batch, read_header
     from penstock.records.build import read_records
     from penstock.records.columns import decode_columns, header_column, select_records
+    from penstock.records.layout import HEADER_BYTES
 
 from crc32c import crc32c
 

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.foundation.errors import PenstockError
+from penstock.log.log import Log
+from penstock.records.layout import HEADER_BYTES
 from penstock.replication.partition import Partition
 from penstock.wire.frames import response_frame
 from penstock.wire.keys import ApiKey
@@ -28,6 +30,8 @@ from penstock.wire.messages.produce import (
 from penstock.wire.schema import Buffer, message_of
 from penstock.wire.varint import uvarint
 
+JOIN_BYTES_MAX: Final = 32 << 10
+"""Answers up to this size are copied into one piece; larger ones are handed over in pieces."""
 ROUTES_MAX: Final = 1000
 """Of one lane; then all are forgotten and learnt again."""
 LANES: Final = {(ApiKey.PRODUCE, version) for version in range(5, 14)} | {
@@ -39,7 +43,6 @@ _MARK: Final = 0x1122334455667788
 _MARKS: Final = struct.pack(">qqq", _MARK, _MARK, _MARK)
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-_TWO_BYTES: Final = struct.Struct("BB")
 _PLACE: Final = struct.Struct(">iiq")  # partition, leader epoch, offset: as they stand in a fetch
 
 
@@ -72,6 +75,12 @@ class _Lane:
         self.bytes_in = 0
         self.bytes_out = 0
 
+    def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
+        """What was counted since the last time; each request took `seconds`."""
+        taken = self.count, seconds, self.bytes_in, self.bytes_out
+        self.count = self.bytes_in = self.bytes_out = 0
+        return taken
+
 
 class ExpressProduce(_Lane):
     """One version of Produce, for requests with one batch."""
@@ -81,45 +90,45 @@ class ExpressProduce(_Lane):
     def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
         super().__init__(version, now_ms)
         self._flexible = version >= message_of(ProduceRequest).flexible_from
-        self._routes: dict[bytes, tuple[Partition, _Answer]] = {}
+        self._routes: dict[bytes, tuple[Partition, Log, _Answer]] = {}
         self._records_at = 0  # where, in a frame, the length of the records stood last time
 
-    def handle(self, frame: memoryview, correlation_id: int) -> tuple[Buffer, ...] | None:
-        """The whole answer, or None: then nothing was done, and the general way must be taken."""
-        at = self._records_at
-        route = self._routes.get(bytes(frame[_HEADER_BYTES:at]))
-        if route is None:
-            return None
-        partition, (pack, length, before, after) = route
+    def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
+        """Answer the frame between `at` and `stop`; how many bytes were put to `out`.
+
+        0 if the general way must be taken: then nothing was done.
+        """
+        records_at = at + self._records_at
+        route = self._routes.get(data[at + _HEADER_BYTES : records_at].tobytes())
+        if route is None or stop - records_at < HEADER_BYTES:
+            return 0
+        partition, log, (pack, length, before, after) = route
         if not partition.is_express:
-            return None
-        end = len(frame)
+            return 0
         if self._flexible:
-            size = frame[at]
-            at += 1
+            size = data[records_at]
+            records_at += 1
             if size > 127:
-                size = size & 127 | frame[at] << 7
-                at += 1
+                size = size & 127 | data[records_at] << 7
+                records_at += 1
                 if size > 16383:
-                    size = size & 16383 | frame[at] << 14
-                    at += 1
-            size -= 1
-            end -= 3
-            if frame[end] or frame[end + 1] or frame[end + 2]:  # tagged fields of partition, topic or request
-                return None
+                    size = size & 16383 | data[records_at] << 14
+                    records_at += 1
+            end = records_at + size - 1
+            if end + 3 != stop or data[end] or data[end + 1] or data[end + 2]:
+                return 0  # tagged fields of partition, topic or request
         else:
-            (size,) = _INT32.unpack_from(frame, at)
-            at += 4
-        if at + size != end:
-            return None
+            (size,) = _INT32.unpack_from(data, records_at)
+            records_at += 4
+            end = records_at + size
+            if end != stop:
+                return 0
         try:
-            base, _, append_time_ms, _ = partition.append(frame[at:end], self._now_ms())
+            base, _, append_time_ms, _ = partition.append(data[records_at:end], self._now_ms())
         except PenstockError:
-            return None
-        self.count += 1
-        self.bytes_in += end
-        self.bytes_out += length
-        return (pack(length, correlation_id, before, base, append_time_ms, partition.log.start_offset, after),)
+            return 0
+        out.append(pack(length, correlation_id, before, base, append_time_ms, log.start_offset, after))
+        return length + 4
 
     def learn(self, frame: memoryview, request: ProduceRequest, broker: Broker) -> None:
         """Remember a request that went the general way, if it is of the usual kind."""
@@ -144,11 +153,12 @@ class ExpressProduce(_Lane):
             self._routes.clear()
         made = _answer_like(ProduceResponse(responses=topics), self._version, cut=0)
         self._records_at = at
-        self._routes[bytes(frame[_HEADER_BYTES:at])] = partition, made
+        self._routes[bytes(frame[_HEADER_BYTES:at])] = partition, partition.log, made
 
 
 class _FetchRoute(NamedTuple):
     partition: Partition
+    log: Log
     leader_epoch: int
     min_bytes: int
     max_bytes: int
@@ -164,39 +174,45 @@ class ExpressFetch(_Lane):
         super().__init__(version, now_ms)
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
-        self._offset_at = 0  # where, in a frame, the offset stood last time
+        self._shapes: dict[int, Any] = {}
+        """By the size of a frame: how to take it apart into what is before the offset, the offset, and the rest."""
+        self._size, self._number = -1, b""  # of the last answer's records, and how it is written
 
-    def handle(self, frame: memoryview, correlation_id: int) -> tuple[Buffer, ...] | None:
-        """The answer in parts, or None: then the general way must be taken."""
-        at = self._offset_at
-        route = self._routes.get(bytes(frame[_HEADER_BYTES:at]) + frame[at + 8 :])
+    def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
+        """Answer the frame between `at` and `stop`; how many bytes were put to `out`, 0 as for Produce."""
+        unpack = self._shapes.get(stop - at)
+        if unpack is None:
+            return 0
+        head, offset, tail = unpack(data, at + _HEADER_BYTES)
+        route = self._routes.get(head + tail)
         if route is None:
-            return None
-        partition = route.partition
-        if not partition.is_express or route.leader_epoch not in (-1, partition.leader_epoch):
-            return None
-        (offset,) = _INT64.unpack_from(frame, at)
-        log = partition.log
+            return 0
+        partition, log, leader_epoch, min_bytes, max_bytes, (pack, length, before, after) = route
+        if not partition.is_express or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch):
+            return 0
         mark = partition.high_watermark
         try:
-            records = log.read(offset, route.max_bytes, mark)
+            records = log.read(offset, max_bytes, mark)
         except PenstockError:
-            return None
+            return 0
         size = len(records)
-        if size < route.min_bytes:
-            return None
-        self.count += 1
-        self.bytes_in += len(frame)
-        self.bytes_out += size
-        pack, length, before, after = route.answer
+        if size < min_bytes:
+            return 0
         if not self._flexible:
-            head = pack(length + size, correlation_id, before, mark, mark, log.start_offset, after)
-            return head + _INT32.pack(size), records
-        # The length of the records, as it is written most often; uvarint knows the rest.
-        number = _TWO_BYTES.pack(size + 1 & 127 | 128, size + 1 >> 7) if 127 <= size < 16383 else uvarint(size + 1)
-        total = length + size + len(number) - 1
-        head = pack(total, correlation_id, before, mark, mark, log.start_offset, after)
-        return head + number, records, b"\0\0\0"
+            number, tags = _INT32.pack(size), b""
+            length += size
+        else:
+            if size != self._size:
+                self._size, self._number = size, uvarint(size + 1)
+            number = self._number
+            tags = b"\0\0\0"
+            length += size + len(number) - 1
+        front = pack(length, correlation_id, before, mark, mark, log.start_offset, after)
+        if size < JOIN_BYTES_MAX:
+            out.append(b"".join((front, number, records, tags)))
+        else:
+            out += (front + number, records, tags)
+        return length + 4
 
     def learn(self, frame: memoryview, request: FetchRequest, broker: Broker) -> None:
         """Remember a request that went the general way, if it is of the usual kind."""
@@ -227,10 +243,13 @@ class ExpressFetch(_Lane):
         response = FetchResponse(throttle_time_ms=0, responses=topics)
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
-        self._offset_at = at = raw.index(place) + 8
+            self._shapes.clear()
+        at = raw.index(place) + 8
+        self._shapes[len(raw)] = struct.Struct(f">{at - _HEADER_BYTES}sq{len(raw) - at - 8}s").unpack_from
         limit_bytes = min(wanted.partition_max_bytes, request.max_bytes, broker.configs["fetch.max.bytes"])
         self._routes[raw[_HEADER_BYTES:at] + raw[at + 8 :]] = _FetchRoute(
             partition,
+            partition.log,
             wanted.current_leader_epoch,
             request.min_bytes,
             limit_bytes,
@@ -241,8 +260,16 @@ class ExpressFetch(_Lane):
 ExpressLane = ExpressProduce | ExpressFetch
 
 
-def open_lane(api_key: int, version: int, now_ms: Callable[[], int]) -> ExpressLane | None:
-    """A lane for this version, if there are lanes for it."""
-    if (api_key, version) not in LANES:
-        return None
-    return ExpressProduce(version, now_ms) if api_key == ApiKey.PRODUCE else ExpressFetch(version, now_ms)
+def learn(lanes: dict[int, ExpressLane], frame: memoryview, request: Any, broker: Broker) -> None:
+    """A request was answered at once: let one like it take a lane, if there are lanes for it.
+
+    Lanes are found by API key and version, as one number of four bytes, as they stand in a request.
+    """
+    kind: int
+    (kind,) = _INT32.unpack_from(frame)
+    lane = lanes.get(kind)
+    if lane is None and (kind >> 16, kind & 0xFFFF) in LANES:
+        made = ExpressProduce if kind >> 16 == ApiKey.PRODUCE else ExpressFetch
+        lane = lanes[kind] = made(kind & 0xFFFF, broker.clock.now_ms)
+    if lane is not None:
+        lane.learn(frame, request, broker)

@@ -16,14 +16,8 @@ from crc32c import crc32c
 
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.checkpoint import Checkpoint
-from penstock.records.batch import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    LENGTH_MIN,
-    MAGIC,
-    BatchHeader,
-    read_header,
-)
+from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, BatchHeader, read_header
+from penstock.records.layout import HEADER_BYTES, MAGIC
 
 WINDOW_BYTES: Final = 1 << 20
 UNFINISHED_WAIT_S: Final = 0.1

@@ -2,10 +2,11 @@
 
 from penstock.foundation.errors import InvalidRecord
 from penstock.log.settings import LogSettings
-from penstock.records.batch import HEADER_BYTES, BatchHeader, read_client_batch, read_header
+from penstock.records.batch import BatchHeader, read_client_batch, read_header
 from penstock.records.build import build_batch, read_records
 from penstock.records.columns import decode_columns
-from penstock.records.compression import CODEC_MASK, Codec
+from penstock.records.compression import Codec
+from penstock.records.layout import CODEC_MASK, HEADER_BYTES
 from penstock.wire.schema import Buffer
 
 

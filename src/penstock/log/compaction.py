@@ -20,7 +20,7 @@ from penstock.log.settings import LogSettings
 from penstock.records.batch import BatchHeader, assemble
 from penstock.records.build import build_batch, read_records
 from penstock.records.columns import Columns, decode_columns, select_records
-from penstock.records.compression import CODEC_MASK
+from penstock.records.layout import CODEC_MASK
 from penstock.wire.schema import Buffer
 
 MANIFEST: Final = "swap"

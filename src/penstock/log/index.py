@@ -31,10 +31,11 @@ class Index:
         self._disk = disk
         self._path = path
         self._file: File | None = None
-        self._pending: list[Entry] = []
+        self._pending: list[tuple[int, int, int]] = []  # entries; plain tuples are made faster
         self._stored = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: tuple[int, int, int]) -> None:
+        """The fields of an Entry, behind all that were added before."""
         self._pending.append(entry)
         if len(self._pending) >= PENDING_MAX:
             try:
@@ -66,7 +67,7 @@ class Index:
 
     def _at(self, number: int) -> Entry:
         if number >= self._stored:
-            return self._pending[number - self._stored]
+            return Entry._make(self._pending[number - self._stored])
         return Entry(*ENTRY.unpack(self._open().read(number * ENTRY.size, ENTRY.size)))
 
     def _prefix(self, holds: Callable[[Entry], bool]) -> int:
@@ -74,7 +75,7 @@ class Index:
         self._open()
         low, high = 0, self._stored + len(self._pending)
         if self._pending:  # most questions are about the newest
-            low, high = (self._stored, high) if holds(self._pending[0]) else (0, self._stored)
+            low, high = (self._stored, high) if holds(self._at(self._stored)) else (0, self._stored)
         while low < high:
             middle = (low + high) // 2
             if holds(self._at(middle)):

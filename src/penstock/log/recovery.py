@@ -17,8 +17,9 @@ from penstock.log.log import EPOCHS_FILE, Log
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
-from penstock.records.batch import HEADER_BYTES, BatchHeader, check_batch, read_header
+from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.errors import UnsupportedMessageFormat
+from penstock.records.layout import HEADER_BYTES
 
 
 class DamagedLog(StorageError):
@@ -42,7 +43,8 @@ def open_log(
     bases = _tidy(disk, folder)
     marks = CheckpointFile(disk, folder)
     checkpoint = marks.load(boot_id)
-    has_holes = checkpoint is None and settings.compacted  # compaction leaves some; where is not known any more
+    # Compaction leaves holes; where, is not known any more.
+    has_holes = checkpoint is None and settings.compacted
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     trusted = checkpoint.trusted_to(boot_id)
@@ -85,9 +87,11 @@ def open_log(
             log.save_checkpoint()
         else:
             marks.reserve()
-        if not bases and settings.compacted:
+        if has_holes:
             # From now on a missing mark means damage, and holes are taken for granted.
-            marks.save_synced(log.checkpoint)
+            ticket = log.begin_sync()
+            ticket.run()
+            log.end_sync(ticket)
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk, File
-from penstock.log.index import Entry, Index
-from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.log.index import Index
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.layout import HEADER_BYTES
 from penstock.wire.schema import Buffer
 
 _PLACE: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
@@ -60,13 +61,20 @@ class Segment:
         file = self.file
         position = file.size
         file.append(batch)
-        if self._latest_ms is None or self._first_ms < 0 or position - self._indexed_to > index_interval_bytes:
+        latest_ms = self._latest_ms
+        if latest_ms is None or self._first_ms < 0:
             self.note(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
             return
-        if timestamp_ms > self._latest_ms:
+        # As `note` does, on the way of every batch.
+        if position - self._indexed_to > index_interval_bytes:
+            self.index.add((base - self.base_offset, position, latest_ms))
+            self._indexed_to = position
+        if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
-        self._newest_at, self._newest_size = position, len(batch)
-        self._newest_base, self._newest_last = base, last
+        self._newest_at = position
+        self._newest_size = len(batch)
+        self._newest_base = base
+        self._newest_last = last
 
     def note(
         self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
@@ -76,7 +84,7 @@ class Segment:
         if latest_ms is None:
             latest_ms = self.latest_ms
         if position - self._indexed_to > index_interval_bytes:
-            self.index.add(Entry(base - self.base_offset, position, latest_ms))
+            self.index.add((base - self.base_offset, position, latest_ms))
             self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms

@@ -10,14 +10,14 @@ class Budget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.lent_bytes = 0
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
 
     @property
     def is_contended(self) -> bool:
         return bool(self._waiting)
 
-    def borrow(self, count: int, when_ready: Callable[[], None]) -> bool:
-        """True if the bytes may be used now; else `when_ready` is called once they may."""
+    def borrow(self, count: int, when_ready: Callable[[int], None]) -> bool:
+        """True if the bytes may be used now; else `when_ready` is called with their number once they may."""
         if not self._waiting and (self.lent_bytes == 0 or self.lent_bytes + count <= self._limit_bytes):
             self.lent_bytes += count
             return True
@@ -32,4 +32,4 @@ class Budget:
                 return
             self._waiting.popleft()
             self.lent_bytes += wanted
-            when_ready()
+            when_ready(wanted)

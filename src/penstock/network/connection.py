@@ -13,10 +13,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.broker.call import Call
-from penstock.broker.express import ExpressLane, open_lane
+from penstock.broker.express import JOIN_BYTES_MAX, ExpressLane, learn
 from penstock.broker.handlers.api_versions import served
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
+from penstock.network import gate
 from penstock.network.large import LargeRequest
 from penstock.wire.codec import decode
 from penstock.wire.frames import LENGTH, RequestHeader, read_request_header, skip_tags
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REST_BYTES_MAX: Final = 256 << 10
+REST_BYTES_MAX: Final = 32 << 10
 """Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
+SAMPLE_MASK: Final = 31
+"""Of this many reads, less one, the express lane does not look at the clock."""
 CALLS_MAX: Final = 128
 """Requests of one connection that may wait for their answers; then it is not read from."""
-_START: Final = struct.Struct(">ihhi")  # length, API key, version, correlation id
+_START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
+_KIND: Final = struct.Struct(">ii")
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
 """For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
 HEADER_BYTES_MIN: Final = 10
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Bytes that wait to be written to one connection before it is no longer read from."""
-JOIN_BYTES_MAX: Final = 8 << 10
-"""Answers up to this size are joined into one write; larger ones are handed over in pieces."""
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -48,6 +50,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_handling",
         "_hang_up",
+        "_heard_before",
+        "_heard_s",
         "_lanes",
         "_large",
         "_listener",
@@ -56,33 +60,32 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_peer",
         "_rest",
         "_stash",
-        "_stopped",
+        "_state",
+        "_took_s",
         "_transport",
-        "_waits_for_room",
-        "_write_paused",
         "calls",
-        "heard_s",
+        "heard",
         "task",
     )
 
     def __init__(self, listener: "KafkaListener") -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
+        self._state = gate.GONE
         self._peer = ""
         self.calls: deque[Call] = deque()
-        self.heard_s = perf_counter()
+        self.heard = self._heard_before = -1  # how often something came in, less one
+        self._heard_s = perf_counter()
+        self._took_s = 0.0
         self._large: LargeRequest | None = None
-        self._waits_for_room = False
         self._rest = b""  # the beginning of a small request
         self._stash: memoryview | None = None  # requests that may not be handled yet
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self._handling = False
-        self._write_paused = False
-        self._stopped = False
         self._hang_up = False
         self._lanes: dict[int, ExpressLane] = {}
         self._out: list[Buffer] = []
-        self._out_bytes = 0  # of answers that went the general way
+        self._out_bytes = 0
 
     # -- the transport's side
 
@@ -95,6 +98,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             listener.probe.refused("too_many")
             transport.abort()
             return
+        self._state = 0
         listener.connections.add(self)
         listener.probe.connected()
         transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
@@ -102,9 +106,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self not in self._listener.connections:
             return
+        self.report()
         self._listener.gone(self)
         self._transport = None
-        self._drop_large()
+        self._state |= gate.GONE
+        if self._large is not None:
+            self._listener.release(self._large)
+            self._large = None
         self._stash = None
         for call in self.calls:
             if call.on_gone is not None:
@@ -115,16 +123,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_receiving(self) -> bool:
         return self._large is not None
 
+    def silent_s(self, now_s: float) -> float:
+        """For how long nothing came in, as far as those know who ask now and then."""
+        if self.heard != self._heard_before:
+            self._heard_before = self.heard
+            self._heard_s = now_s
+        return now_s - self._heard_s
+
     def close(self, kind: str, detail: str = "") -> None:
         """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self._peer, kind, detail)
             self._listener.probe.refused(kind)
-            self._stopped = True  # what else it sent is not handled any more
+            self._state |= gate.STOPPED  # what else it sent is not handled any more
             self._transport.abort()
 
     def stop_reading(self) -> None:
-        self._stopped = True
+        self._state |= gate.STOPPED
         self._pause()
 
     def finish(self) -> None:
@@ -136,165 +151,156 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._state |= gate.WRITE_PAUSED
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self._state &= ~gate.WRITE_PAUSED
         self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        shared = self._listener.receive_buffer
+        if not self._state:
+            return shared
         if self._large is not None:
             return self._large.room()
-        shared = self._listener.receive_buffer
-        if self._rest:
-            shared[: len(self._rest)] = self._rest
-            return shared[len(self._rest) :]
-        return shared
+        shared[: len(self._rest)] = self._rest
+        return shared[len(self._rest) :]
 
     def buffer_updated(self, count: int) -> None:
-        self.heard_s = perf_counter()
+        """Answer by the express lane what can be; this is the path of most requests, and short on purpose."""
+        self.heard = heard = self.heard + 1
+        if self._state or not heard & SAMPLE_MASK:
+            self._on_bytes(count)
+            return
+        data, lanes = self._listener.receive_buffer, self._lanes
+        lane: ExpressLane | None = None
+        out: list[Buffer] = []
+        out_bytes = at = 0
+        while True:
+            size, kind, correlation_id = _START.unpack_from(data, at)
+            stop = at + 4 + size
+            found = lanes.get(kind)
+            if found is None or stop > count or size < HEADER_BYTES_MIN or (lane is not None and lane is not found):
+                break
+            answered = found.handle(data, at + 4, stop, correlation_id, out)
+            if not answered:
+                break
+            lane = found
+            lane.count += 1
+            out_bytes += answered
+            at = stop
+            if at > count - _START.size or out_bytes > WRITE_BYTES_HIGH:
+                break
+        if lane is not None:
+            lane.bytes_in += at
+            lane.bytes_out += out_bytes
+            self._write(out, out_bytes)
+        if at < count:
+            self._consume(data, at, count)
+
+    def _on_bytes(self, count: int) -> None:
+        """The same for who is in the middle of something, and now and then for a look at the clock."""
         if self._large is not None:
             self._fill_large(self._large, count)
             return
+        started_s = perf_counter()
         if self._rest:
             count += len(self._rest)
             self._rest = b""
-        data = self._listener.receive_buffer
-        at = self._take_express(data, count)
-        if at < count:
-            self._consume(data[at:count])
+            self._state &= ~gate.HAS_REST
+        self._consume(self._listener.receive_buffer, 0, count)
+        self._took_s = perf_counter() - started_s
+        self.report()
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
         """More of a large request has arrived."""
         frame = large.add(count)
         if frame is None:
             return
-        self._drop_large()
-        if self._is_blocked:
+        self._large = None
+        self._state &= ~gate.HAS_LARGE
+        if self._state & gate.BLOCKED:
             self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
             self._pause()
         else:
             self._handling = True
-            self._handle(frame)
+            self._answer(frame, 0, len(frame))
             self._handling = False
             self._send()
+        self._listener.release(large)
 
     # -- requests in
 
-    @property
-    def _is_blocked(self) -> bool:
-        if self._transport is None or self._stopped or self._write_paused:
-            return True
-        return self.task is not None or self._waits_for_room or len(self.calls) >= CALLS_MAX
-
-    def _take_express(self, data: memoryview, end: int) -> int:
-        """Answer the first requests in `data` by the express lane; where the first one begins that cannot take it.
-
-        This is the path of most requests, often one at a time: it is short on purpose.
-        """
-        if self.calls or self._is_blocked:
-            return 0
-        lanes = self._lanes
-        lane = None
-        out: list[Buffer] = []
-        at = 0
-        while end - at >= _START.size:
-            size, api_key, version, correlation_id = _START.unpack_from(data, at)
-            stop = at + 4 + size
-            found = lanes.get(api_key << 16 | version)
-            if found is None or stop > end or size < HEADER_BYTES_MIN:
-                break
-            answer = found.handle(data[at + 4 : stop], correlation_id)
-            if answer is None:
-                break
-            lane = found
-            out += answer
-            at = stop
-            if lane.bytes_out > WRITE_BYTES_HIGH:
-                break
-        if lane is not None:
-            self._report(lane)
-            self._write(out)
-        return at
-
-    def _consume(self, data: memoryview) -> None:
-        """Handle the whole requests in `data`, and keep what is left of it."""
-        listener = self._listener
-        calls, lanes = self.calls, self._lanes
-        at, end = 0, len(data)
+    def _consume(self, data: memoryview, at: int, end: int) -> None:
+        """Handle the whole requests between `at` and `end`, and keep what is left."""
+        size_max = self._listener.frame_bytes_max
         self._handling = True
-        blocked = self._is_blocked
-        while end - at >= _START.size and not blocked:
-            size, api_key, version, correlation_id = _START.unpack_from(data, at)
-            if not HEADER_BYTES_MIN <= size <= listener.frame_bytes_max:
-                break
+        while end - at >= _START.size and not self._state & gate.BLOCKED:
+            (size,) = LENGTH.unpack_from(data, at)
             stop = at + 4 + size
-            if stop > end:
+            if not HEADER_BYTES_MIN <= size <= size_max or stop > end:
                 break
-            frame = data[at + 4 : stop]
+            self._answer(data, at + 4, stop)
             at = stop
-            lane = lanes.get(api_key << 16 | version)
-            answer = None
-            if lane is not None and not calls:  # else its answer would overtake theirs
-                answer = lane.handle(frame, correlation_id)
-            if lane is not None and answer is not None:
-                self._out += answer
-                self._out_bytes += lane.bytes_out
-                self._report(lane)
-            else:
-                self._handle(frame)
             if self._out_bytes > WRITE_BYTES_HIGH:
                 self._send()
-            blocked = self._is_blocked
         self._handling = False
         self._send()
         if self._transport is not None and at < end:
-            self._keep(data[at:])
+            self._keep(data, at, end)
 
-    def _report(self, lane: ExpressLane) -> None:
-        """Count what a lane has answered."""
-        seconds = perf_counter() - self.heard_s
-        self._listener.probe.requests(lane.api_key, lane.count, seconds, lane.bytes_in, lane.bytes_out)
-        lane.count = lane.bytes_in = lane.bytes_out = 0
+    def _answer(self, data: memoryview, at: int, stop: int) -> None:
+        """Answer the request between `at` and `stop`, by the express lane if it may take it."""
+        if not self.calls:  # else its answer would overtake theirs
+            kind, correlation_id = _KIND.unpack_from(data, at)
+            lane = self._lanes.get(kind)
+            answered = lane.handle(data, at, stop, correlation_id, self._out) if lane is not None else 0
+            if lane is not None and answered:
+                lane.count += 1
+                lane.bytes_in += stop - at
+                lane.bytes_out += answered
+                self._out_bytes += answered
+                return
+        self._handle(data[at:stop])
 
-    def _keep(self, rest: memoryview) -> None:
-        if self._is_blocked:
+    def report(self) -> None:
+        """Count what the lanes have answered, as if all had taken as long as the last that was timed."""
+        for lane in self._lanes.values():
+            if lane.count:
+                self._listener.probe.requests(lane.api_key, *lane.take_counts(self._took_s))
+
+    def _keep(self, data: memoryview, at: int, end: int) -> None:
+        """What is between `at` and `end` cannot be handled yet."""
+        rest = data[at:end]
+        if self._state & gate.BLOCKED:
             self._stash = memoryview(bytearray(rest))
             self._pause()
             return
-        self._rest = bytes(rest)
-        if len(rest) < 4:
-            return
-        (size,) = LENGTH.unpack_from(rest)
+        size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else HEADER_BYTES_MIN
         limit = self._listener.frame_bytes_max
         if not HEADER_BYTES_MIN <= size <= limit:
             self.close("frame_size", f"{size} bytes, at least {HEADER_BYTES_MIN} and at most {limit} are read")
-            return
-        if size <= REST_BYTES_MAX:
-            return
-        if self._listener.budget.borrow(size, lambda: self._on_room(size)):
-            self._begin_large(size)
+        elif size <= REST_BYTES_MAX:
+            self._rest = bytes(rest)
+            self._state |= gate.HAS_REST
+        elif self._listener.budget.borrow(size, self._on_room):
+            self._large = self._listener.receive_large(size, data, at + 4, end)
+            self._state |= gate.HAS_LARGE
         else:
-            self._waits_for_room = True
+            self._rest = bytes(rest)
+            self._state |= gate.AWAITS_ROOM | gate.HAS_REST
             self._pause()
 
     def _on_room(self, size: int) -> None:
         """The budget lends the bytes that were asked for."""
-        self._waits_for_room = False
+        self._state &= ~(gate.AWAITS_ROOM | gate.HAS_REST)
+        rest, self._rest = self._rest, b""
         if self._transport is None:
             self._listener.budget.give_back(size)
-        else:
-            self._begin_large(size)
-            self._go_on()
-
-    def _begin_large(self, size: int) -> None:
-        self._large = LargeRequest(size, self._rest[4:])
-        self._rest = b""
-
-    def _drop_large(self) -> None:
-        if self._large is not None:
-            self._listener.budget.give_back(self._large.size)
-            self._large = None
+            return
+        self._large = self._listener.receive_large(size, memoryview(rest), 4, len(rest))
+        self._state |= gate.HAS_LARGE
+        self._go_on()
 
     def _pause(self) -> None:
         if self._transport is not None:
@@ -302,11 +308,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Something that was waited for has happened: handle what is stashed, then read on."""
-        if self._transport is None or self._is_blocked:
+        if self._transport is None or self._state & gate.BLOCKED:
             return
         if self._stash is not None:
             stash, self._stash = self._stash, None
-            self._consume(stash)
+            self._consume(stash, 0, len(stash))
         if self._transport is not None and self._stash is None and not self._transport.is_reading():
             self._transport.resume_reading()
 
@@ -330,22 +336,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.close("malformed", str(error))
             return
         call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self._on_answer)
-        self.calls.append(call)
+        self._expect(call)
         result = route.handler(request, call, self._listener.broker)
         if isinstance(result, Coroutine):
+            self._state |= gate.HAS_TASK
             self.task = asyncio.get_running_loop().create_task(self._wait(result, call))
         elif result is not None:
             call.answer(result)
             self._collect()
-            self._learn(api_key, version, frame, request)
-
-    def _learn(self, api_key: int, version: int, frame: memoryview, request: Any) -> None:
-        """A request that was answered at once may come again: let it take the express lane then."""
-        number = api_key << 16 | version
-        lane = self._lanes.get(number) or open_lane(api_key, version, self._listener.broker.clock.now_ms)
-        if lane is not None:
-            self._lanes[number] = lane
-            lane.learn(frame, request, self._listener.broker)
+            # It may come again: let it take the express lane then.
+            learn(self._lanes, frame, request, self._listener.broker)
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
         """Run a handler that waits. Whatever it raises ends the connection and is logged."""
@@ -356,6 +356,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             raise
         finally:
             self.task = None
+            self._state &= ~gate.HAS_TASK
         if result is not None:
             call.answer(result)
         self._go_on()
@@ -366,10 +367,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         # A client that is newer than this broker is told what there is, in the oldest words (KIP-511).
         call = Call(header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self._on_answer)
-        self.calls.append(call)
+        self._expect(call)
         call.answer(served(ErrorCode.UNSUPPORTED_VERSION))
 
     # -- answers out
+
+    def _expect(self, call: Call) -> None:
+        self.calls.append(call)
+        self._state |= gate.HAS_CALLS if len(self.calls) < CALLS_MAX else gate.HAS_CALLS | gate.HAS_MANY_CALLS
 
     def _on_answer(self, call: Call) -> None:
         if not self._handling:
@@ -390,6 +395,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             size = sum(map(len, parts))
             self._out_bytes += size
             self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
+        if len(calls) < CALLS_MAX:
+            self._state &= ~gate.HAS_MANY_CALLS if calls else ~(gate.HAS_MANY_CALLS | gate.HAS_CALLS)
 
     def _send(self) -> None:
         """Write everything that is queued, in one go."""
@@ -399,14 +406,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         if self._out:
             out, self._out = self._out, []
+            self._write(out, self._out_bytes)
             self._out_bytes = 0
-            self._write(out)
         if self._hang_up:
             self._transport.close()
 
-    def _write(self, out: list[Buffer]) -> None:
+    def _write(self, out: list[Buffer], size: int) -> None:
         assert self._transport is not None
-        if sum(map(len, out)) > JOIN_BYTES_MAX:
+        if size > JOIN_BYTES_MAX:
             self._transport.writelines(out)
         else:
-            self._transport.write(b"".join(out))
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))

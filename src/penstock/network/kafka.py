@@ -10,8 +10,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.registry import APIS
 from penstock.network.budget import Budget
 from penstock.network.connection import KafkaConnection
+from penstock.network.large import RECEIVE_BYTES, Buffers, LargeRequest
 
-RECEIVE_BYTES: Final = 1 << 20
 STALLED_S: Final = 30.0
 
 
@@ -42,7 +42,8 @@ class KafkaListener:
         self.broker = broker
         self.probe = probe
         self.connections: set[KafkaConnection] = set()
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._buffers = Buffers()
+        self.receive_buffer = self._buffers.make()
         self.frame_bytes_max: int = broker.configs["socket.request.max.bytes"]
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
@@ -65,11 +66,37 @@ class KafkaListener:
             self._routes[api_key, version] = found
             return found
 
+    def receive_large(self, size: int, data: memoryview, at: int, end: int) -> LargeRequest:
+        """A place for a request of `size` bytes, whose first ones stand in `data` from `at` to `end`.
+
+        Where they were read into the shared buffer, and the rest fits behind, that becomes the place, and another
+        buffer the shared one: nothing is copied.
+        """
+        buffer = self._buffers.take() if size <= RECEIVE_BYTES else None
+        if buffer is None:
+            return LargeRequest(size, data[at:end])
+        if data is self.receive_buffer and at + size <= len(data):
+            self.receive_buffer = buffer
+            return LargeRequest.within(data, at, size, end - at)
+        buffer[: end - at] = data[at:end]
+        return LargeRequest.within(buffer, 0, size, end - at)
+
+    def release(self, large: LargeRequest) -> None:
+        """A request that `receive_large` made a place for is done with."""
+        if large.borrowed is not None:
+            self._buffers.give(large.borrowed)
+        self.budget.give_back(large.size)
+
+    def report(self) -> None:
+        """Have everything counted that was answered so far."""
+        for connection in self.connections:
+            connection.report()
+
     def close_idle(self) -> None:
         """Close connections that said nothing for long, sooner if others wait for what they hold."""
         now_s = perf_counter()
         for connection in list(self.connections):
-            silent_s = now_s - connection.heard_s
+            silent_s = connection.silent_s(now_s)
             if silent_s > self.idle_s and not connection.calls:
                 connection.close("idle")
             elif connection.is_receiving and silent_s > STALLED_S and self.budget.is_contended:

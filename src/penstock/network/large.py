@@ -1,20 +1,56 @@
-"""A request that is too large for the shared receive buffer, while it arrives."""
+"""A request that is too large for the shared receive buffer, while it arrives; and buffers that are used again."""
 
 from typing import Final
 
 FIRST_BYTES: Final = 4 << 20
+RECEIVE_BYTES: Final = 1 << 20
+BUFFERS_MAX: Final = 16
+"""Beside the shared one; then requests get memory of their own."""
+
+
+class Buffers:
+    """Receive buffers. A few are kept: fresh memory costs more than what is read into it."""
+
+    def __init__(self) -> None:
+        self._spares: list[memoryview] = []
+        self._made = 0
+
+    def take(self) -> memoryview | None:
+        """A buffer of RECEIVE_BYTES, unless too many are out."""
+        if self._spares:
+            return self._spares.pop()
+        return self.make() if self._made <= BUFFERS_MAX else None
+
+    def make(self) -> memoryview:
+        self._made += 1
+        return memoryview(bytearray(RECEIVE_BYTES))
+
+    def give(self, buffer: memoryview) -> None:
+        self._spares.append(buffer)
 
 
 class LargeRequest:
     """A buffer that grows with what arrives: a length that was announced costs nothing by itself."""
 
-    __slots__ = ("_buffer", "_have", "size")
+    __slots__ = ("_buffer", "_have", "borrowed", "size")
 
-    def __init__(self, size: int, start: bytes) -> None:
+    def __init__(self, size: int, start: memoryview) -> None:
         self.size = size
         self._have = len(start)
         self._buffer = memoryview(bytearray(min(size, max(FIRST_BYTES, self._have))))
         self._buffer[: self._have] = start
+        self.borrowed: memoryview | None = None
+        """To be given back when the request is done."""
+
+    @classmethod
+    def within(cls, buffer: memoryview, at: int, size: int, have: int) -> "LargeRequest":
+        """In place: all of the request fits where its beginning was read."""
+        self = cls.__new__(cls)
+        self.size = size
+        self._have = have
+        self._buffer = buffer[at : at + size]
+        self.borrowed = buffer
+        return self
 
     def room(self) -> memoryview:
         """Where the next bytes go."""

@@ -8,13 +8,20 @@ range that was checked against its buffer just before.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 
 cdef enum:
+    HEADER_BYTES = 61  # of a batch; see batch.py for these
+    LENGTH_END = 12
+    MAGIC = 2
+    CODEC_MASK = 0x07
+    CODEC_MAX = 4
+    TRANSACTIONAL = 0x10
+    BROKER_ONLY = 0x68
     RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
     ROW_BYTES = 2 * 8 + 8 * 4  # of the columns that `decode` makes
     NULL_LENGTH = -1
@@ -147,27 +154,89 @@ cdef inline bint next_header(Cursor* cursor, Header* header) noexcept nogil:
     return not cursor.bad
 
 
-def count_records(buf, Py_ssize_t start, Py_ssize_t end):
-    cdef Py_buffer buffer
-    cdef Cursor cursor
+cdef Py_ssize_t count_between(const uint8_t* start, const uint8_t* end) noexcept:
+    cdef Cursor cursor = Cursor(start, end, False)
     cdef int32_t length
     cdef Py_ssize_t count = 0
+    while cursor.at < cursor.end:
+        length = varint(&cursor)
+        if length < RECORD_BYTES_MIN:
+            return -1
+        take(&cursor, length)
+        if cursor.bad:
+            return -1
+        count += 1
+    return count
+
+
+def count_records(buf, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_buffer buffer
     PyObject_GetBuffer(buf, &buffer, PyBUF_SIMPLE)
     try:
         if not 0 <= start <= end <= buffer.len:
             raise ValueError(f"range {start} to {end} lies outside of {buffer.len} bytes")
-        cursor = Cursor(<const uint8_t*>buffer.buf + start, <const uint8_t*>buffer.buf + end, False)
-        while cursor.at < cursor.end:
-            length = varint(&cursor)
-            if length < RECORD_BYTES_MIN:
-                return -1
-            take(&cursor, length)
-            if cursor.bad:
-                return -1
-            count += 1
-        return count
+        return count_between(<const uint8_t*>buffer.buf + start, <const uint8_t*>buffer.buf + end)
     finally:
         PyBuffer_Release(&buffer)
+
+
+cdef uint64_t big_endian(const uint8_t* at, int size) noexcept:
+    cdef uint64_t value = 0
+    cdef int place
+    for place in range(size):
+        value = value << 8 | at[place]
+    return value
+
+
+def client_header(buf):
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(buf, &buffer, PyBUF_SIMPLE)
+    try:
+        return read_client_header(<const uint8_t*>buffer.buf, buffer.len)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef object read_client_header(const uint8_t* at, Py_ssize_t size):
+    if size < HEADER_BYTES:
+        return None
+    cdef int32_t length = <int32_t>big_endian(at + 8, 4)
+    cdef int8_t magic = <int8_t>at[16]
+    cdef int16_t attributes = <int16_t>big_endian(at + 21, 2)
+    cdef int32_t last_offset_delta = <int32_t>big_endian(at + 23, 4)
+    cdef int64_t producer_id = <int64_t>big_endian(at + 43, 8)
+    cdef int16_t epoch = <int16_t>big_endian(at + 51, 2)
+    cdef int32_t sequence = <int32_t>big_endian(at + 53, 4)
+    cdef int32_t count = <int32_t>big_endian(at + 57, 4)
+    if magic != MAGIC or LENGTH_END + <int64_t>length != size:
+        return None
+    if count <= 0 or last_offset_delta != count - 1 or attributes & BROKER_ONLY:
+        return None
+    if producer_id >= 0:
+        if epoch < 0 or sequence < 0:
+            return None
+    elif producer_id != -1 or attributes & TRANSACTIONAL:
+        return None
+    if attributes & CODEC_MASK:
+        if attributes & CODEC_MASK > CODEC_MAX:
+            return None
+    elif count_between(at + HEADER_BYTES, at + size) != count:
+        return None
+    return (
+        <int64_t>big_endian(at, 8),
+        length,
+        <int32_t>big_endian(at + 12, 4),
+        magic,
+        <uint32_t>big_endian(at + 17, 4),
+        attributes,
+        last_offset_delta,
+        <int64_t>big_endian(at + 27, 8),
+        <int64_t>big_endian(at + 35, 8),
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    )
 
 
 def decode(

@@ -7,7 +7,20 @@ from itertools import compress
 from typing import Literal
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
-from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.layout import (
+    BROKER_ONLY,
+    CODEC_MASK,
+    CODEC_MAX,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+    BinaryColumn,
+    Buffer,
+    HeadersColumn,
+    Ints,
+)
 from penstock.records.varint import NULL_LENGTH, decode_varint, decode_varlong, encode_varint
 
 RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
@@ -32,6 +45,27 @@ def count_records(buf: Buffer, start: int, end: int) -> int:
     except (IndexError, CorruptMessage):
         return -1
     return count if at == size else -1
+
+
+def client_header(buf: Buffer) -> tuple[int, ...] | None:
+    size = len(buf)
+    if size < HEADER_BYTES:
+        return None
+    fields = HEADER.unpack_from(buf)
+    _, length, _, magic, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = fields
+    if (
+        magic != MAGIC
+        or LENGTH_END + length != size
+        or count <= 0
+        or last_offset_delta != count - 1
+        or attributes & BROKER_ONLY
+        or (producer_id >= 0 and (epoch < 0 or sequence < 0))
+        or (producer_id < 0 and (producer_id != -1 or attributes & TRANSACTIONAL))
+    ):
+        return None
+    if attributes & CODEC_MASK:
+        return fields if attributes & CODEC_MASK <= CODEC_MAX else None
+    return fields if count_records(buf, HEADER_BYTES, size) == count else None
 
 
 def decode(

@@ -12,28 +12,29 @@ from crc32c import crc32c
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge, PenstockError
 from penstock.records import kernel
-from penstock.records.compression import CODEC_MASK, Codec, codec_of
+from penstock.records.compression import Codec, codec_of
 from penstock.records.errors import UnsupportedMessageFormat
-from penstock.records.layout import Buffer
+from penstock.records.layout import (
+    BROKER_ONLY,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    Buffer,
+)
 
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES: Final = 61
-LENGTH_END: Final = 12  # the length field counts what follows it
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_END
 LENGTH_MAX: Final = 2**31 - 1
-MAGIC: Final = 2
 
 LEADER_EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21  # the CRC covers from here to the end
 MAX_TIMESTAMP_AT: Final = 35
-
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp says when tombstones may go
-BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 
 _INT64: Final = struct.Struct(">q")
 _PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
@@ -148,36 +149,20 @@ def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
 def read_client_batch(buf: Buffer) -> BatchHeader:
     """The header of the one batch that a producer sent, after `check_batch` and what only producers must keep to.
 
-    Records are counted if they are not compressed; compressed ones stay closed. On the hot path: one long question,
-    and only who answers it with no is asked which part it was.
+    Records are counted if they are not compressed; compressed ones stay closed. On the hot path: one question, and
+    only who answers it with no is asked which part it was.
     """
     view = buf if type(buf) is memoryview else memoryview(buf)
-    if len(view) < HEADER_BYTES:
-        raise CorruptMessage(f"batch header needs {HEADER_BYTES} bytes, {len(view)} are there")
-    fields = _unpack_header(view)
-    _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = fields
-    header: BatchHeader = _new_header(BatchHeader, fields)
-    if (
-        magic == MAGIC
-        and LENGTH_END + length == len(view)
-        and last_offset_delta == count - 1
-        and count > 0
-        and not attributes & BROKER_ONLY
-        and (epoch >= 0 <= sequence if producer_id >= 0 else producer_id == -1 and not attributes & TRANSACTIONAL)
-        and crc32c(view[ATTRIBUTES_AT:]) == crc
-        and (
-            attributes & CODEC_MASK <= Codec.ZSTD
-            if attributes & CODEC_MASK
-            else kernel.active.count_records(view, HEADER_BYTES, len(view)) == count
-        )
-    ):
-        return header
-    raise _why_not(view, header)
+    fields = kernel.active.client_header(view)
+    if fields is not None and crc32c(view[ATTRIBUTES_AT:]) == fields[4]:
+        return _new_header(BatchHeader, fields)
+    raise _why_not(view)
 
 
-def _why_not(buf: memoryview, header: BatchHeader) -> PenstockError:
+def _why_not(buf: memoryview) -> PenstockError:
     """What is wrong with a producer's batch."""
     try:
+        header = read_header(buf)
         check_batch(buf, 0, header)
         codec_of(header.attributes)
     except PenstockError as error:

@@ -7,16 +7,10 @@ from typing import Final
 
 from penstock.foundation.errors import InvalidRecord
 from penstock.records import kernel
-from penstock.records.batch import (
-    CONTROL,
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    assemble,
-)
+from penstock.records.batch import assemble
 from penstock.records.columns import decode_columns
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
-from penstock.records.layout import Buffer
+from penstock.records.layout import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Buffer
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type

@@ -8,16 +8,9 @@ import sys
 from typing import Final
 
 from penstock.records import kernel
-from penstock.records.batch import (
-    HEADER_BYTES,
-    LENGTH_MAX,
-    TRANSACTIONAL,
-    assemble,
-    check_shape,
-    read_header,
-)
+from penstock.records.batch import LENGTH_MAX, assemble, check_shape, read_header
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
-from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
 
 COMPILED: Final = kernel.COMPILED is not None
 

@@ -10,11 +10,9 @@ import lz4.frame
 import zstandard
 
 from penstock.foundation.errors import CorruptMessage, MessageTooLarge, UnsupportedCompression
-from penstock.records.layout import Buffer
+from penstock.records.layout import CODEC_MASK, Buffer
 
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
-CODEC_MASK: Final = 0x07  # of a batch's attributes
-
 GZIP_WBITS = 31  # zlib's number for "with a gzip header and trailer"
 
 # Java's snappy stream: this header, then blocks, each a big-endian int32 length and raw snappy. No raw block

@@ -35,6 +35,9 @@ class Kernel(Protocol):
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
         """How many records fill [start, end) exactly, going by their lengths; -1 if they do not."""
 
+    def client_header(self, buf: Buffer) -> tuple[int, ...] | None:
+        """The fields of a BatchHeader, if `buf` is one batch as producers may send it; its CRC is not looked at."""
+
     def decode(
         self,
         body: Buffer,

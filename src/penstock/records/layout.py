@@ -1,9 +1,22 @@
-"""How bytes and columns are passed between the files of this room."""
+"""How a batch begins, and how bytes and columns are passed between the files of this room."""
 
-from typing import NamedTuple
+import struct
+from typing import Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 Ints = memoryview  # of native items: 'i' for positions and lengths, 'q' for offsets and timestamps
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+LENGTH_END: Final = 12  # the length field counts what follows it
+MAGIC: Final = 2
+CODEC_MASK: Final = 0x07  # of the attributes
+CODEC_MAX: Final = 4
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp says when tombstones may go
+BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 
 
 class BinaryColumn(NamedTuple):

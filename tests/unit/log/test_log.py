@@ -17,8 +17,9 @@ from penstock.foundation.errors import (
 )
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
-from penstock.records.batch import HEADER_BYTES, batches
+from penstock.records.batch import batches
 from penstock.records.compression import Codec
+from penstock.records.layout import HEADER_BYTES
 
 from .making import (
     ENDLESS,

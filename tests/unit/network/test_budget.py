@@ -14,8 +14,8 @@ class Line:
     def __init__(self) -> None:
         self.called: list[str] = []
 
-    def __call__(self, name: str) -> Callable[[], None]:
-        return lambda: self.called.append(name)
+    def __call__(self, name: str) -> Callable[[int], None]:
+        return lambda count: self.called.append(name)
 
 
 def test_bytes_are_lent_up_to_the_limit() -> None:
@@ -67,8 +67,8 @@ def test_one_request_larger_than_the_limit_is_let_in_alone() -> None:
 def test_whoever_is_called_may_give_back_at_once() -> None:
     budget, line = Budget(100), Line()
 
-    def take_and_return(name: str) -> Callable[[], None]:
-        def ready() -> None:
+    def take_and_return(name: str) -> Callable[[int], None]:
+        def ready(count: int) -> None:
             line.called.append(name)
             budget.give_back(100)
 
@@ -88,8 +88,8 @@ def test_the_limit_holds_and_everyone_has_a_turn(sizes: list[int]) -> None:
     holding: list[int] = []
     order: list[int] = []
 
-    def ready(number: int) -> Callable[[], None]:
-        def take() -> None:
+    def ready(number: int) -> Callable[[int], None]:
+        def take(count: int) -> None:
             holding.append(number)
             order.append(number)
 
@@ -97,7 +97,7 @@ def test_the_limit_holds_and_everyone_has_a_turn(sizes: list[int]) -> None:
 
     for number, size in enumerate(sizes):
         if budget.borrow(size, ready(number)):
-            ready(number)()
+            ready(number)(size)
         assert sum(sizes[held] for held in holding) == budget.lent_bytes
         assert budget.lent_bytes <= 100 or len(holding) == 1
     while holding:

@@ -6,14 +6,8 @@ from penstock.foundation.errors import CorruptMessage, InvalidRecord, PenstockEr
 from penstock.records import kernel
 from penstock.records.batch import (
     ATTRIBUTES_AT,
-    CONTROL,
     CRC_AT,
-    DELETE_HORIZON,
-    HEADER,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
     MAGIC_AT,
-    TRANSACTIONAL,
     batches,
     check_batch,
     patch_log_append_time,
@@ -24,7 +18,15 @@ from penstock.records.batch import (
 from penstock.records.build import Record, build_batch, read_records
 from penstock.records.compression import Codec
 from penstock.records.errors import UnsupportedMessageFormat
-from penstock.records.layout import Buffer
+from penstock.records.layout import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Buffer,
+)
 
 RECORDS = [Record(key=b"k", value=b"v" * n, timestamp_ms=1_700_000_000_000 + n) for n in (1, 70, 9000)]
 

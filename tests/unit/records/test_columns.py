@@ -7,11 +7,11 @@ from crc32c import crc32c
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from penstock.records import columns as columns_module
 from penstock.records import kernel
-from penstock.records.batch import HEADER_BYTES, assemble, check_batch, patch_log_append_time, read_header
+from penstock.records.batch import assemble, check_batch, patch_log_append_time, read_header
 from penstock.records.build import Record, build_batch, read_records
 from penstock.records.columns import decode_columns, encode_columns, gather, header_column, select_records
 from penstock.records.compression import Codec
-from penstock.records.layout import BinaryColumn, HeadersColumn
+from penstock.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn
 from penstock.records.varint import encode_varint
 
 pytestmark = pytest.mark.usefixtures("twin")

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import PenstockError
 from penstock.records import kernel
-from penstock.records.batch import HEADER_BYTES
 from penstock.records.build import Record, build_batch
-from penstock.records.layout import BinaryColumn, HeadersColumn
+from penstock.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn
 
 pytestmark = pytest.mark.skipif(
     kernel.COMPILED is None, reason="the extension is not built, so there is nothing to compare"
