@@ -34,5 +34,8 @@ class Penstock(KafkaBroker):
         """Waits until the files are gone: to remove them is no part of the next run."""
         super().drop_topic(topic)
         give_up_s = time.monotonic() + 60
-        while any((self.folder / "data").rglob(f"{topic}-*")) and time.monotonic() < give_up_s:
+        data = self.folder / "data"
+        while (data / "logs" / topic).exists() or any(data.glob("trash/*/*")):
+            if time.monotonic() > give_up_s:
+                raise TimeoutError(f"the files of {topic} are still there")
             time.sleep(0.05)

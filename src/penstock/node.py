@@ -109,7 +109,7 @@ class Node:
         self._flusher = Flusher(self._threads)
         self._partitions = partitions = Partitions(
             node_id=settings.node_id,
-            disk=OsDisk(settings.data_dir),
+            disk=OsDisk(settings.data_dir, self._threads),
             clock=clock,
             boot_id=_boot_id(),
             settings_of=configs.log_settings,

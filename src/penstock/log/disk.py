@@ -5,12 +5,15 @@ less than a hop to another thread. A read that would wait for the device raises 
 block; the caller has the bytes fetched into the page cache on a thread, and then reads again.
 """
 
+import ctypes
 import errno
 import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -78,9 +81,28 @@ class Disk(Protocol):
 
 
 _REMOVE_ATTEMPTS: Final = 10
+TRASH: Final = "trash"
+"""Where files wait that are as good as removed."""
 _preadv: Final = os.preadv
 _NOWAIT: Final = os.RWF_NOWAIT
 _WARM_BYTES: Final = 1 << 20
+RESERVE_BYTES: Final = 16 << 20
+"""A file that has grown to this size gets its blocks ahead of what is appended: it saves a fifth of a write."""
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's fallocate; os.posix_fallocate would change the file's size."""
+    try:
+        found = ctypes.CDLL(None).fallocate64
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    call: Callable[[int, int, int, int], int] = found
+    return call
+
+
+_fallocate: Final = _find_fallocate()
 
 
 @contextmanager
@@ -123,15 +145,18 @@ class _Warming:
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_path", "_view", "size")
+    __slots__ = ("_fd", "_path", "_reserve_at", "_view", "size")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size = os.fstat(self._fd).st_size
         self._view: memoryview | None = None  # of a map of the file
+        self._reserve_at = max(self.size, RESERVE_BYTES)
 
     def append(self, data: Buffer) -> None:
+        if self.size >= self._reserve_at:
+            self._reserve()
         try:
             written = os.pwrite(self._fd, data, self.size)
             while written < len(data):  # a short write: the rest, or the reason why not
@@ -140,6 +165,13 @@ class OsFile:
             self._take_back()
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
         self.size += written
+
+    def _reserve(self) -> None:
+        """Have blocks allocated for what will be appended next, a few at a time; the size stays as it is."""
+        count = min(RESERVE_BYTES, self.size >> 3)
+        if _fallocate is not None:
+            _fallocate(self._fd, _KEEP_SIZE, self.size, count)  # if not, the write itself takes what it needs
+        self._reserve_at = self.size + count
 
     def _take_back(self) -> None:
         """Cut off what a failed write left behind, so that recovery never finds it."""
@@ -231,17 +263,45 @@ class OsFile:
 
     def close(self) -> None:
         if self._fd >= 0:
+            if self._reserve_at > max(self.size, RESERVE_BYTES):
+                with suppress(OSError):  # a file that could not be written anyway
+                    os.ftruncate(self._fd, self.size)  # gives back what was reserved and not used
             os.close(self._fd)
             self._fd = -1
             self._view = None
 
 
+def _remove(where: Path) -> None:
+    """Remove a file or a whole folder; nothing happens if it is not there."""
+    for _ in range(_REMOVE_ATTEMPTS):
+        if not where.is_dir():
+            where.unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(where)
+        except OSError as error:
+            # A thread that still works for this log may have made a file, or removed one, meanwhile.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+
 class OsDisk:
     """The operating system's file system, below one folder."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, threads: Executor | None = None) -> None:
+        """`threads`: to remove files on, which takes long if they are large; without, it is waited for."""
         self._root = str(root)
+        self._threads = threads
+        self._numbers = count()
         os.makedirs(self._root, exist_ok=True)
+        if threads is not None:
+            trash = Path(self._root, TRASH)
+            left = list(trash.glob("*"))
+            self._grave = trash / str(1 + max((int(old.name) for old in left if old.name.isdecimal()), default=0))
+            self._grave.mkdir(parents=True)
+            for old in left:
+                threads.submit(_remove, old)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -264,17 +324,18 @@ class OsDisk:
     def remove(self, path: str) -> None:
         where = Path(self._at(path))
         with _as_storage_error(f"{path} cannot be removed"):
-            for _ in range(_REMOVE_ATTEMPTS):
-                if not where.is_dir():
-                    where.unlink(missing_ok=True)
-                    return
-                try:
-                    shutil.rmtree(where)
-                except OSError as error:
-                    # A thread that still works for this log may have made a file, or removed one, meanwhile.
-                    if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                        raise
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+            if self._threads is None:
+                _remove(where)
+                return
+            grave = self._grave / str(next(self._numbers))
+            try:
+                os.rename(where, grave)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            except OSError:  # a disk so full that not even a name can be changed
+                _remove(where)
+                return
+            self._threads.submit(_remove, grave)
 
     def rename(self, old: str, new: str) -> None:
         with _as_storage_error(f"{old} cannot be renamed"):

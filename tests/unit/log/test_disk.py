@@ -7,14 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from penstock.foundation.errors import StorageError
-from penstock.log.disk import MAP_BYTES_MIN, ColdRead, OsDisk, OsFile
+from penstock.log.disk import MAP_BYTES_MIN, RESERVE_BYTES, ColdRead, OsDisk, OsFile
 
 TINY_BYTES = 256 << 10
 
@@ -347,3 +349,49 @@ def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
         file.close()
         disk.store("small", b"x", durable=True)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_has_grown_large_has_its_blocks_ahead_and_gives_back_the_rest(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    file = disk.open("log")
+    piece = bytes(range(256)) * 4096
+    while file.size <= RESERVE_BYTES:
+        file.append(piece)
+    assert (tmp_path / "log").stat().st_size == file.size, "what is reserved does not show"
+    again = disk.open("log")
+    assert again.size == file.size
+    again.close()
+    assert file.read(file.size - len(piece), len(piece)) == piece
+    file.close()
+    assert (tmp_path / "log").stat().st_blocks * 512 <= RESERVE_BYTES + 2 * len(piece)
+
+
+def test_what_is_removed_is_gone_at_once_and_its_blocks_later(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        disk = OsDisk(tmp_path, threads)
+        disk.make_folder("logs/orders")
+        disk.open("logs/orders/0.log").append(b"x")
+        disk.open("other").append(b"y")
+        started = threading.Event()
+        threads.submit(started.wait, 10)  # the thread is busy: nothing that is removed waits for it
+        disk.remove("logs")
+        disk.remove("other")
+        disk.remove("never there")
+        assert disk.names("logs") == []
+        assert disk.load("other") is None
+        disk.make_folder("logs/orders")  # the name is free
+        started.set()
+    assert list(tmp_path.glob("trash/*/*")) == []
+    assert disk.names("") == ["logs", "trash"]
+
+
+def test_what_a_killed_process_had_thrown_away_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / "trash" / "3" / "17"
+    left.mkdir(parents=True)
+    (left / "0.log").write_bytes(b"x")
+    with ThreadPoolExecutor(1) as threads:
+        disk = OsDisk(tmp_path, threads)
+        disk.open("fresh").append(b"y")
+        disk.remove("fresh")
+    assert [path.name for path in tmp_path.glob("trash/*")] == ["4"]
+    assert list(tmp_path.glob("trash/4/*")) == []
