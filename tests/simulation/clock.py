@@ -8,6 +8,9 @@ class FakeClock:
     def now_ms(self) -> int:
         return self._ms
 
+    def steady_ms(self) -> int:
+        return self._ms
+
     def monotonic_s(self) -> float:
         return self._ms / 1000
 

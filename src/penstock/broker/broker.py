@@ -11,15 +11,12 @@ from penstock.broker.producer_ids import ProducerIds
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults
-from penstock.foundation.clock import Clock
+from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.wire.schema import NIL_UUID
-
-Timer = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""`timer(seconds, action)` calls the action later and returns what cancels it."""
 
 
 @dataclass(slots=True, kw_only=True)

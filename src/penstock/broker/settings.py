@@ -2,37 +2,30 @@
 
 from typing import Final
 
-from penstock.foundation.settings import INT_MAX, Kind, Setting, Table
+from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
+from penstock.groups.settings import GROUP_SETTINGS
 from penstock.log.settings import DAY_MS, LOG_SETTINGS
-
-
-def _number(name: str, default: int, minimum: int, doc: str, kind: Kind = Kind.INT) -> Setting:
-    return Setting(name=name, kind=kind, default=str(default), minimum=minimum, doc=doc)
-
-
-def _switch(name: str, default: str, doc: str) -> Setting:
-    return Setting(name=name, kind=Kind.BOOLEAN, default=default, doc=doc)
-
+from penstock.transactions.settings import TRANSACTION_SETTINGS
 
 OWN_SETTINGS: Final = (
-    _switch("auto.create.topics.enable", "true", "Whether asking for a topic that is not there makes it."),
-    _switch("delete.topic.enable", "true", "Whether topics may be deleted."),
-    _number("num.partitions", 1, 1, "Partitions of a topic that is made without a number of them."),
-    _number("max.partitions.per.topic", 10_000, 1, "The most partitions a topic may have."),
-    _number("default.replication.factor", 1, 1, "Replicas of a topic that is made without a number of them."),
-    _number("fetch.max.bytes", 55 << 20, 1024, "The most bytes one fetch is answered with."),
-    _number("max.incremental.fetch.session.cache.slots", 1000, 0, "Fetch sessions that are remembered."),
-    _number("producer.id.expiration.ms", DAY_MS, 1, "How long a silent producer's sequences are remembered."),
-    _number("log.retention.check.interval.ms", 300_000, 1, "How often retention looks for old segments.", Kind.LONG),
-    _number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction looks for work.", Kind.LONG),
-    _number("log.cleaner.keys.max", 2_000_000, 1000, "Keys that one compaction pass keeps in memory."),
+    switch("auto.create.topics.enable", "true", "Whether asking for a topic that is not there makes it."),
+    switch("delete.topic.enable", "true", "Whether topics may be deleted."),
+    number("num.partitions", 1, 1, "Partitions of a topic that is made without a number of them."),
+    number("max.partitions.per.topic", 10_000, 1, "The most partitions a topic may have."),
+    number("default.replication.factor", 1, 1, "Replicas of a topic that is made without a number of them."),
+    number("fetch.max.bytes", 55 << 20, 1024, "The most bytes one fetch is answered with."),
+    number("max.incremental.fetch.session.cache.slots", 1000, 0, "Fetch sessions that are remembered."),
+    number("producer.id.expiration.ms", DAY_MS, 1, "How long a silent producer's sequences are remembered."),
+    number("log.retention.check.interval.ms", 300_000, 1, "How often retention looks for old segments.", Kind.LONG),
+    number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction looks for work.", Kind.LONG),
+    number("log.cleaner.keys.max", 2_000_000, 1000, "Keys that one compaction pass keeps in memory."),
 )
 
 STATIC_SETTINGS: Final = (
-    _number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is read."),
-    _number("max.connections", INT_MAX, 1, "Connections that are accepted at one time."),
-    _number("connections.max.idle.ms", 600_000, 1000, "How long a silent connection is kept.", Kind.LONG),
-    _number(
+    number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is read."),
+    number("max.connections", INT_MAX, 1, "Connections that are accepted at one time."),
+    number("connections.max.idle.ms", 600_000, 1000, "How long a silent connection is kept.", Kind.LONG),
+    number(
         "queued.max.request.bytes", 512 << 20, 1 << 20, "Bytes of half-received requests held at one time.", Kind.LONG
     ),
 )
@@ -56,5 +49,7 @@ def _topic_defaults() -> list[Setting]:
     return list(found.values())
 
 
-BROKER_SETTINGS: Final = Table([*OWN_SETTINGS, *STATIC_SETTINGS, *_topic_defaults()])
+BROKER_SETTINGS: Final = Table(
+    [*OWN_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS, *STATIC_SETTINGS, *_topic_defaults()]
+)
 READ_ONLY: Final = frozenset(entry.name for entry in STATIC_SETTINGS)

@@ -1,15 +1,37 @@
 """Decide, then apply: what a pure state machine gives back, and a shell carries out in this order.
 
 First the records are persisted, then applied; when they are committed, the replies go out and the effects are done.
-State that must survive changes only in `apply`, so that recovery, failover and normal running are the same code.
+State that must survive changes only in `apply` and `end_transaction`, so that recovery, failover and normal running
+are the same code. Whatever else a machine keeps (who waits for what, when whom was heard of) may change in `decide`,
+and must be right whether or not the records of that decision could be persisted: if they could not, nothing is
+applied, and who waits is told to try again.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 NO_PRODUCER: Final = -1
 Ticket = int
 """A request that waits for a reply; the shell knows whose it is."""
+NOBODY: Final[Ticket] = -1
+"""The ticket of a command that no one waits for."""
+
+
+class ProducerKey(NamedTuple):
+    """One life of a producer."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A command that is a client's request, as it came over the wire; the reply is the response to it."""
+
+    body: Any
+    version: int
+    client_id: str
+    client_host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +40,6 @@ class StateRecord:
 
     key: bytes
     value: bytes | None
-    producer_id: int = NO_PRODUCER
-    """Set if the change counts only once this producer's transaction has committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +50,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to persist, then to whom to say what, then what else to do, and when to ask again."""
+    """What to persist, then to whom to say what, then what else to do."""
 
     persist: tuple[StateRecord, ...] = ()
+    transaction: ProducerKey | None = None
+    """Set if the records count only once this producer's transaction has committed."""
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
 
@@ -44,7 +66,10 @@ class StateMachine(Protocol):
     """Pure: no sockets, files, clocks or dice. Time comes in as `now_ms`."""
 
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-        """Handle a command. A reply that cannot be given yet comes with a later decision."""
+        """Handle a command. A reply that cannot be given yet comes with a later decision.
+
+        A PenstockError that it raises is the reply, and nothing has changed.
+        """
 
     def wake(self, now_ms: int) -> Decision:
         """Do what is due by now."""
@@ -53,8 +78,8 @@ class StateMachine(Protocol):
     def wake_at_ms(self) -> int | None:
         """When `wake` has something to do, if nothing else happens."""
 
-    def apply(self, record: StateRecord) -> None:
-        """A record was persisted, or is read back."""
+    def apply(self, record: StateRecord, producer_id: int) -> None:
+        """A record was persisted, or is read back; in a producer's transaction, or in none (NO_PRODUCER)."""
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """What a producer has persisted within its transaction counts now, or never."""

@@ -104,3 +104,15 @@ class InvalidReplicationFactor(PenstockError):
 
 class InvalidReplicaAssignment(PenstockError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class CoordinatorNotAvailable(PenstockError):
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class CoordinatorLoadInProgress(PenstockError):
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class NotCoordinator(PenstockError):
+    code = ErrorCode.NOT_COORDINATOR

@@ -121,3 +121,13 @@ class Table:
         for name in values:
             self.get(name)
         return {name: entry.parse(values.get(name, entry.default)) for name, entry in self.by_name.items()}
+
+
+def number(name: str, default: int, minimum: int, doc: str, kind: Kind = Kind.INT) -> Setting:
+    """A setting that is a whole number."""
+    return Setting(name=name, kind=kind, default=str(default), minimum=minimum, doc=doc)
+
+
+def switch(name: str, default: str, doc: str) -> Setting:
+    """A setting that is on or off."""
+    return Setting(name=name, kind=Kind.BOOLEAN, default=default, doc=doc)

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.foundation.errors import InvalidRecord
 from penstock.records import kernel
@@ -158,6 +158,24 @@ def control_marker(
         transactional=True,
         control=True,
     )
+
+
+class Marker(NamedTuple):
+    """What a control batch says about its producer's transaction."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """What a control batch says; None if it is of a kind that does not end transactions."""
+    for record in read_records(batch):
+        if record.key is None or record.value is None or len(record.key) < _CONTROL_KEY.size:
+            continue
+        _, kind = _CONTROL_KEY.unpack_from(record.key)
+        if kind in (_ABORT, _COMMIT) and len(record.value) >= _CONTROL_VALUE.size:
+            return Marker(kind == _COMMIT, _CONTROL_VALUE.unpack_from(record.value)[1])
+    return None
 
 
 def skip_marker(offset: int, timestamp_ms: int) -> bytearray:

@@ -43,6 +43,8 @@ class Partition:
         self.offline_reason = ""
         self.on_append: Callable[[Partition], None] = _ignore
         """Called after each append that waits for a flush."""
+        self.on_marker: Callable[[int, bool], None] | None = None
+        """Called after the end of a transaction is appended: by whose, and whether it was committed."""
         self._numbers = count()
         self._until: list[tuple[int, int, Waiter]] = []
         self._watchers: dict[int, Waiter] = {}

@@ -114,9 +114,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A request or response: a struct that has a key and versions of its own."""
+    """A request or response, or a record of an internal topic: a struct that has versions of its own."""
 
-    key: ApiKey
+    key: ApiKey | None
     is_request: bool
     versions: range
     flexible_from: int
@@ -235,7 +235,7 @@ def struct(cls: type[T]) -> type[T]:
     return _make_struct(cls)
 
 
-def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Callable[[type[T]], type[T]]:
+def _versioned(key: ApiKey | None, versions: str, flexible: str, is_request: bool) -> Callable[[type[T]], type[T]]:
     first, last = version_range(versions)
 
     def make(cls: type[T]) -> type[T]:
@@ -246,7 +246,8 @@ def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Cal
             versions=range(first, last + 1),
             flexible_from=32767 if flexible == "none" else version_range(flexible)[0],
         )
-        (REQUESTS if is_request else RESPONSES)[key] = made
+        if key is not None:
+            (REQUESTS if is_request else RESPONSES)[key] = made
         return made
 
     return make
@@ -255,10 +256,16 @@ def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Cal
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def request(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """A whole request of one API."""
-    return _message(key, versions, flexible, is_request=True)
+    return _versioned(key, versions, flexible, is_request=True)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def response(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """A whole response of one API."""
-    return _message(key, versions, flexible, is_request=False)
+    return _versioned(key, versions, flexible, is_request=False)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def record(*, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
+    """The key or the value of a record in an internal topic; see state.py."""
+    return _versioned(None, versions, flexible, is_request=False)

@@ -1,0 +1,1 @@
+"""Consumer groups: membership, assignors, offsets. Pure state machines; see foundation/decision.py."""

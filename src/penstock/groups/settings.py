@@ -1,0 +1,85 @@
+"""The settings of consumer groups, by Kafka's names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.foundation.settings import INT_MAX, Kind, Setting, number
+
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+
+GROUP_SETTINGS: Final = (
+    number("offsets.topic.num.partitions", 50, 1, "Partitions of the topic that groups are kept in."),
+    number("offsets.topic.replication.factor", 3, 1, "Its replicas, or as many as there are brokers."),
+    number("offsets.topic.segment.bytes", 100 << 20, 1024, "Size of its segments."),
+    number("offsets.retention.minutes", 10_080, 1, "How long the offsets of an empty group are kept."),
+    number(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        1,
+        "How often offsets that are too old are looked for.",
+        Kind.LONG,
+    ),
+    number("offset.metadata.max.bytes", 4096, 0, "The most text that may be committed with an offset."),
+    number("group.min.session.timeout.ms", 6000, 1, "The shortest session timeout of a classic group's member."),
+    number("group.max.session.timeout.ms", 1_800_000, 1, "The longest session timeout of a classic group's member."),
+    number("group.initial.rebalance.delay.ms", 3000, 0, "How long an empty classic group waits for more members."),
+    number("group.max.size", INT_MAX, 1, "The most members a classic group may have."),
+    number("group.consumer.session.timeout.ms", 45_000, 1, "How long a consumer group's member may be silent."),
+    number("group.consumer.heartbeat.interval.ms", 5000, 1, "How often members of a consumer group are to be heard."),
+    number("group.consumer.max.size", INT_MAX, 1, "The most members a consumer group may have."),
+    Setting(
+        name="group.consumer.assignors",
+        kind=Kind.LIST,
+        default="uniform,range",
+        choices=(UNIFORM, RANGE),
+        doc="How partitions are shared out on the broker's side; the first one is the default.",
+    ),
+    Setting(
+        name="group.consumer.migration.policy",
+        kind=Kind.STRING,
+        default="bidirectional",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Which way a group may move between the classic and the consumer protocol while it has members.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """The settings that decisions are made by, parsed."""
+
+    offsets_retention_ms: int
+    offsets_check_interval_ms: int
+    metadata_bytes_max: int
+    session_timeout_min_ms: int
+    session_timeout_max_ms: int
+    initial_rebalance_delay_ms: int
+    size_max: int
+    consumer_session_timeout_ms: int
+    consumer_heartbeat_interval_ms: int
+    consumer_size_max: int
+    consumer_assignors: tuple[str, ...]
+    may_upgrade: bool
+    may_downgrade: bool
+
+    @classmethod
+    def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
+        """`value` gives a setting by its name, parsed."""
+        policy = value("group.consumer.migration.policy")
+        return cls(
+            offsets_retention_ms=value("offsets.retention.minutes") * 60_000,
+            offsets_check_interval_ms=value("offsets.retention.check.interval.ms"),
+            metadata_bytes_max=value("offset.metadata.max.bytes"),
+            session_timeout_min_ms=value("group.min.session.timeout.ms"),
+            session_timeout_max_ms=value("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=value("group.initial.rebalance.delay.ms"),
+            size_max=value("group.max.size"),
+            consumer_session_timeout_ms=value("group.consumer.session.timeout.ms"),
+            consumer_heartbeat_interval_ms=value("group.consumer.heartbeat.interval.ms"),
+            consumer_size_max=value("group.consumer.max.size"),
+            consumer_assignors=value("group.consumer.assignors"),
+            may_upgrade=policy in ("bidirectional", "upgrade"),
+            may_downgrade=policy in ("bidirectional", "downgrade"),
+        )

@@ -1,0 +1,222 @@
+"""The replicated-state runtime: one pure state machine on the log of one partition.
+
+What the machine decides is appended and applied at once; replies and effects wait until it is committed. What was
+decided before is read back from the log when this broker takes the partition over.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, StateMachine, StateRecord, Ticket
+from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, PenstockError
+from penstock.log.disk import ColdRead
+from penstock.log.log import Log
+from penstock.records.batch import BatchHeader, batches
+from penstock.records.build import Record, build_batch, read_marker, read_records
+from penstock.replication.partition import Partition
+from penstock.wire.schema import Buffer
+
+logger = logging.getLogger(__name__)
+
+LOAD_BYTES: Final = 256 << 10
+"""Read back at a time: between two reads the event loop does other things."""
+BATCH_BYTES_MAX: Final = 512 << 10
+"""Of one decision's records; more go into several batches."""
+
+Answer = Callable[[Any], None]
+"""Takes a reply's value, or the PenstockError that stands in its place."""
+
+
+class StateRuntime:
+    """Runs a machine on a partition that this broker leads. Owned by the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        partition: Partition,
+        machine: StateMachine,
+        clock: Clock,
+        timer: Timer,
+        threads: Executor,
+        perform: Callable[[Any], None],
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self._clock = clock
+        self._timer = timer
+        self._threads = threads
+        self._perform = perform
+        self.is_loaded = False
+        self._is_closed = False
+        self._tickets = itertools.count()
+        self._answers: dict[Ticket, Answer] = {}
+        self._armed_ms: int | None = None
+        self._disarm: Callable[[], None] | None = None
+
+    # -- taking over and giving up
+
+    async def load(self) -> None:
+        """Read everything back, then decide from there."""
+        log, offset = self.partition.log, self.partition.log.start_offset
+        end = log.end_offset
+        while offset < end and not self._is_closed:
+            data = await self._read(log, offset, end)
+            before = offset
+            for at, header in batches(data):
+                if header.base_offset >= before:
+                    self._replay(memoryview(data)[at : at + header.size_bytes], header)
+                offset = header.next_offset
+            if offset == before:
+                break  # compaction left nothing from here on
+            await asyncio.sleep(0)
+        if self._is_closed:
+            return
+        self.machine.loaded(self._clock.steady_ms())
+        self.partition.on_marker = self._on_marker
+        self.is_loaded = True
+        self._arm()
+
+    async def _read(self, log: Log, offset: int, end: int) -> Buffer:
+        while True:
+            try:
+                return log.read(offset, LOAD_BYTES, end)
+            except ColdRead as cold:
+                await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
+
+    def _replay(self, batch: memoryview, header: BatchHeader) -> None:
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None and header.producer_id != NO_PRODUCER:
+                self.machine.end_transaction(header.producer_id, marker.committed)
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+        for record in read_records(batch):
+            if record.key is not None:
+                self.machine.apply(StateRecord(key=record.key, value=record.value), producer_id)
+
+    def close(self, error: PenstockError) -> None:
+        """Another broker decides from now on, or none: whoever waits is told so."""
+        self._is_closed = True
+        self.is_loaded = False
+        self.partition.on_marker = None
+        if self._disarm is not None:
+            self._disarm()
+            self._disarm = None
+        waiting, self._answers = self._answers, {}
+        for answer in waiting.values():
+            answer(error)
+
+    # -- deciding
+
+    def submit(self, command: Any, answer: Answer) -> None:
+        """Have a command decided. The answer comes once, maybe at once, maybe much later."""
+        if not self.is_loaded:
+            answer(CoordinatorLoadInProgress(f"{self.partition.name} is being read back; try again"))
+            return
+        ticket = next(self._tickets)
+        self._answers[ticket] = answer
+        try:
+            decision = self.machine.decide(ticket, command, self._clock.steady_ms())
+        except PenstockError as error:
+            self._answer(ticket, error)
+        else:
+            self._carry_out(decision)
+        self._arm()
+
+    def tell(self, command: Any) -> None:
+        """Have a command decided that nobody waits for. Who is not loaded yet will see the state of things then."""
+        if self.is_loaded:
+            self._carry_out(self.machine.decide(NOBODY, command, self._clock.steady_ms()))
+            self._arm()
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.persist:
+            try:
+                self._append(decision)
+            except PenstockError as error:
+                logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))
+                refusal = CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
+                for reply in decision.replies:
+                    self._answer(reply.ticket, refusal)
+                return
+            producer_id = decision.transaction.producer_id if decision.transaction else NO_PRODUCER
+            for record in decision.persist:
+                self.machine.apply(record, producer_id)
+        if not decision.replies and not decision.effects:
+            return
+        # Whoever only asked must not be told what may yet be lost: all replies wait for all that was decided.
+        end = self.partition.log.end_offset
+        if self.partition.high_watermark >= end:
+            self._deliver(decision)
+        else:
+            self.partition.when_committed(end, lambda: self._deliver(decision))
+
+    def _append(self, decision: Decision) -> None:
+        now_ms = self._clock.steady_ms()
+        producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
+        for records in _in_batches(decision.persist):
+            batch = build_batch(
+                [Record(key=record.key, value=record.value, timestamp_ms=now_ms) for record in records],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transactional=decision.transaction is not None,
+            )
+            self.partition.append_own(batch, now_ms)
+
+    def _deliver(self, decision: Decision) -> None:
+        if self._is_closed or not self.partition.is_online:
+            return  # `close` tells, or has told, whoever waits
+        for reply in decision.replies:
+            self._answer(reply.ticket, reply.value)
+        for effect in decision.effects:
+            self._perform(effect)
+
+    def _answer(self, ticket: Ticket, value: Any) -> None:
+        answer = self._answers.pop(ticket, None)
+        if answer is not None:
+            answer(value)
+
+    def _on_marker(self, producer_id: int, committed: bool) -> None:
+        """A transaction that wrote to this partition has ended."""
+        self.machine.end_transaction(producer_id, committed)
+        self._arm()
+
+    # -- waking
+
+    def _arm(self) -> None:
+        """Have `_wake` called when the machine wants it."""
+        wanted_ms = self.machine.wake_at_ms if self.is_loaded else None
+        if wanted_ms == self._armed_ms and self._disarm is not None:
+            return
+        if self._disarm is not None:
+            self._disarm()
+            self._disarm = None
+        self._armed_ms = wanted_ms
+        if wanted_ms is not None:
+            wait_s = max(0, wanted_ms - self._clock.steady_ms()) / 1000
+            self._disarm = self._timer(wait_s, self._wake)
+
+    def _wake(self) -> None:
+        self._disarm = None
+        if self.is_loaded:
+            self._carry_out(self.machine.wake(self._clock.steady_ms()))
+            self._arm()
+
+
+def _in_batches(records: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
+    batch: list[StateRecord] = []
+    size = 0
+    for record in records:
+        added = len(record.key) + len(record.value or b"")
+        if batch and size + added > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        yield batch

@@ -1,0 +1,1 @@
+"""Producer ids, transaction state, markers. A pure state machine; see foundation/decision.py."""

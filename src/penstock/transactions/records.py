@@ -1,0 +1,34 @@
+"""What transactions keep in `__transaction_state`, in Kafka's own layout."""
+
+from typing import Final
+
+from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, record, struct
+
+TRANSACTION: Final = 0
+TRANSACTION_VERSION: Final = 1
+
+
+@record(versions="0", flexible="none")
+class TransactionKey:
+    transactional_id: String
+
+
+@struct
+class PartitionsOfTopic:
+    topic: String
+    partition_ids: Array[Int32]
+
+
+@record(versions="0-1", flexible="1+")
+class TransactionValue:
+    producer_id: Int64
+    previous_producer_id: Int64 = field("1+", tag=0, default=-1)
+    next_producer_id: Int64 = field("1+", tag=1, default=-1)
+    producer_epoch: Int16
+    next_producer_epoch: Int16 = field("1+", tag=3, default=-1)
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: Array[PartitionsOfTopic] | None
+    transaction_last_update_timestamp_ms: Int64
+    transaction_start_timestamp_ms: Int64
+    client_transaction_version: Int16 = field("1+", tag=2, default=0)

@@ -1,0 +1,46 @@
+"""Records of internal topics: a key or a value is a version in two bytes, then a message of that version.
+
+A key's version says what kind of record it is, and keys are all of one version.
+"""
+
+import struct
+from typing import Any, Final, TypeVar
+
+from penstock.foundation.decision import StateRecord
+from penstock.foundation.errors import MalformedRequest
+from penstock.wire.codec import decode, encode_bytes
+from penstock.wire.schema import message_of
+
+T = TypeVar("T")
+
+KEY_VERSION: Final = 0
+_VERSION: Final = struct.Struct(">h")
+
+
+def state_record(kind: int, key: Any, value: Any | None, version: int = 0) -> StateRecord:
+    """A record that says what holds for a key from now on; None: nothing."""
+    return StateRecord(
+        key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),
+        value=None if value is None else _VERSION.pack(version) + encode_bytes(value, version),
+    )
+
+
+def kind_of(key: bytes) -> int:
+    """What kind of record a key is of."""
+    try:
+        kind: int = _VERSION.unpack_from(key)[0]
+    except struct.error as error:
+        raise MalformedRequest(f"a record's key of {len(key)} bytes has no version") from error
+    return kind
+
+
+def read_key(cls: type[T], key: bytes) -> T:
+    return decode(cls, KEY_VERSION, key, _VERSION.size)
+
+
+def read_value(cls: type[T], value: bytes) -> T:
+    """A value, of whatever version it was written in."""
+    version = kind_of(value)
+    if version not in message_of(cls).versions:
+        raise MalformedRequest(f"{cls.__name__} of version {version} is not known to this broker")
+    return decode(cls, version, value, _VERSION.size)
