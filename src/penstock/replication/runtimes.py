@@ -25,7 +25,7 @@ def java_hash(text: str) -> int:
     """Java's String.hashCode, which Kafka chooses coordinators by, without its sign.
 
     >>> java_hash("my-group") % 50
-    12
+    36
     """
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
@@ -99,6 +99,11 @@ class StateRuntimes:
     @property
     def is_loading(self) -> bool:
         return bool(self._loads)
+
+    async def settle(self) -> None:
+        """Return when everything that is being read back now has been."""
+        if self._loads:
+            await asyncio.wait(list(self._loads.values()))
 
     def apply(self, image: ClusterImage) -> None:
         """Take over the partitions that this broker leads now, and give up those that it does not."""

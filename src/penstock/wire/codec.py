@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from penstock.foundation.errors import MalformedRequest
 from penstock.wire.decoders import Decoder, make_decoder
 from penstock.wire.encoders import Encoder, make_encoder
-from penstock.wire.schema import Buffer, message_of
+from penstock.wire.schema import Buffer, versioned
 
 T = TypeVar("T")
 
@@ -45,11 +45,11 @@ def codec_of(cls: type, version: int) -> tuple[Decoder, Encoder]:
     """The decoder and encoder of a message class for one version; made at first use."""
     found = _codecs.get((cls, version))
     if found is None:
-        message = message_of(cls)
-        if version not in message.versions:
-            first, last = message.versions[0], message.versions[-1]
+        schema = versioned(cls)
+        if version not in schema.versions:
+            first, last = schema.versions[0], schema.versions[-1]
             raise ValueError(f"{cls.__name__} has versions {first} to {last}, asked for {version}")
-        flexible = version >= message.flexible_from
+        flexible = version >= schema.flexible_from
         found = make_decoder(cls, version, flexible), make_encoder(cls, version, flexible)
         _codecs[cls, version] = found
     return found

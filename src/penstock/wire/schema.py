@@ -113,17 +113,23 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """A request or response, or a record of an internal topic: a struct that has versions of its own."""
+class Versioned:
+    """A struct that has versions of its own: a message, or a record of an internal topic."""
 
-    key: ApiKey | None
-    is_request: bool
     versions: range
     flexible_from: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(Versioned):
+    """A request or response."""
+
+    key: ApiKey
+    is_request: bool
+
+
 _SCHEMAS: Final[dict[type, tuple[Field, ...]]] = {}
-_MESSAGES: Final[dict[type, Message]] = {}
+_VERSIONED: Final[dict[type, Versioned]] = {}
 REQUESTS: Final[dict[ApiKey, type]] = {}
 RESPONSES: Final[dict[ApiKey, type]] = {}
 
@@ -154,8 +160,14 @@ def carries_records(cls: type) -> bool:
     )
 
 
+def versioned(cls: type) -> Versioned:
+    return _VERSIONED[cls]
+
+
 def message_of(cls: type) -> Message:
-    return _MESSAGES[cls]
+    found = _VERSIONED[cls]
+    assert isinstance(found, Message)
+    return found
 
 
 def _read_field(owner: type, name: str, annotation: Any, spec: FieldSpec) -> Field:
@@ -235,19 +247,22 @@ def struct(cls: type[T]) -> type[T]:
     return _make_struct(cls)
 
 
-def _versioned(key: ApiKey | None, versions: str, flexible: str, is_request: bool) -> Callable[[type[T]], type[T]]:
+def _range(versions: str) -> range:
     first, last = version_range(versions)
+    return range(first, last + 1)
 
+
+def _flexible_from(flexible: str) -> int:
+    return 32767 if flexible == "none" else version_range(flexible)[0]
+
+
+def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Callable[[type[T]], type[T]]:
     def make(cls: type[T]) -> type[T]:
         made = _make_struct(cls)
-        _MESSAGES[made] = Message(
-            key=key,
-            is_request=is_request,
-            versions=range(first, last + 1),
-            flexible_from=32767 if flexible == "none" else version_range(flexible)[0],
+        _VERSIONED[made] = Message(
+            key=key, is_request=is_request, versions=_range(versions), flexible_from=_flexible_from(flexible)
         )
-        if key is not None:
-            (REQUESTS if is_request else RESPONSES)[key] = made
+        (REQUESTS if is_request else RESPONSES)[key] = made
         return made
 
     return make
@@ -256,16 +271,22 @@ def _versioned(key: ApiKey | None, versions: str, flexible: str, is_request: boo
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def request(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """A whole request of one API."""
-    return _versioned(key, versions, flexible, is_request=True)
+    return _message(key, versions, flexible, is_request=True)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def response(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """A whole response of one API."""
-    return _versioned(key, versions, flexible, is_request=False)
+    return _message(key, versions, flexible, is_request=False)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def record(*, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """The key or the value of a record in an internal topic; see state.py."""
-    return _versioned(None, versions, flexible, is_request=False)
+
+    def make(cls: type[T]) -> type[T]:
+        made = _make_struct(cls)
+        _VERSIONED[made] = Versioned(versions=_range(versions), flexible_from=_flexible_from(flexible))
+        return made
+
+    return make

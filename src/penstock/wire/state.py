@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from penstock.foundation.decision import StateRecord
 from penstock.foundation.errors import MalformedRequest
 from penstock.wire.codec import decode, encode_bytes
-from penstock.wire.schema import message_of
+from penstock.wire.schema import versioned
 
 T = TypeVar("T")
 
@@ -41,6 +41,6 @@ def read_key(cls: type[T], key: bytes) -> T:
 def read_value(cls: type[T], value: bytes) -> T:
     """A value, of whatever version it was written in."""
     version = kind_of(value)
-    if version not in message_of(cls).versions:
+    if version not in versioned(cls).versions:
         raise MalformedRequest(f"{cls.__name__} of version {version} is not known to this broker")
     return decode(cls, version, value, _VERSION.size)

@@ -1,0 +1,391 @@
+"""The runtime: what a machine decides is in the log before anyone hears of it, and comes back from there."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import NOTHING, Decision, ProducerKey, Reply, StateRecord, Ticket
+from penstock.foundation.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    NotCoordinator,
+    PenstockError,
+)
+from penstock.replication.runtime import BATCH_BYTES_MAX, StateRuntime
+from penstock.replication.runtimes import StateRuntimes, java_hash
+
+from .worlds import World, world_at
+
+TOPIC = "__counters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    name: str
+    amount: int
+    producer: ProducerKey | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Get:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    name: str
+    at_ms: int
+
+
+class Counters:
+    """A small machine: counters that may be added to, within transactions too, and alarms."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.pending: dict[int, list[tuple[str, int]]] = {}
+        self.alarms: list[tuple[int, Ticket, str]] = []
+        self.loaded_ms: int | None = None
+
+    def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+        match command:
+            case Add(name=""):
+                raise InvalidRequest("a counter has a name")
+            case Add():
+                value = json.dumps([command.amount, "x" * command.size]).encode()
+                return Decision(
+                    persist=(StateRecord(key=command.name.encode(), value=value),),
+                    transaction=command.producer,
+                    replies=(Reply(ticket=ticket, value=self.values.get(command.name, 0) + command.amount),),
+                    effects=((command.name, command.amount),),
+                )
+            case Get():
+                return Decision(replies=(Reply(ticket=ticket, value=self.values.get(command.name, 0)),))
+            case WaitFor():
+                self.alarms.append((command.at_ms, ticket, command.name))
+        return NOTHING
+
+    def wake(self, now_ms: int) -> Decision:
+        due = [alarm for alarm in self.alarms if alarm[0] <= now_ms]
+        self.alarms = [alarm for alarm in self.alarms if alarm[0] > now_ms]
+        return Decision(replies=tuple(Reply(ticket=ticket, value=name) for _, ticket, name in due))
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return min((at_ms for at_ms, _, _ in self.alarms), default=None)
+
+    def apply(self, record: StateRecord, producer_id: int) -> None:
+        assert record.value is not None
+        change = record.key.decode(), json.loads(record.value)[0]
+        if producer_id >= 0:
+            self.pending.setdefault(producer_id, []).append(change)
+        else:
+            self._add(*change)
+
+    def _add(self, name: str, amount: int) -> None:
+        self.values[name] = self.values.get(name, 0) + amount
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        for change in self.pending.pop(producer_id, []):
+            if committed:
+                self._add(*change)
+
+    def loaded(self, now_ms: int) -> None:
+        self.loaded_ms = now_ms
+
+
+class Timers:
+    """Timers that are let go by hand."""
+
+    def __init__(self) -> None:
+        self.set: list[tuple[float, Callable[[], None]]] = []
+
+    def __call__(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        entry = (seconds, action)
+        self.set.append(entry)
+        return lambda: self.set.remove(entry) if entry in self.set else None
+
+    def fire(self) -> None:
+        entries, self.set = self.set, []
+        for _, action in entries:
+            action()
+
+
+class Bench:
+    """A runtime on a partition of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.timers = Timers()
+        self.effects: list[Any] = []
+        self.answers: list[Any] = []
+        self.machine = Counters()
+        self.runtime = StateRuntime(
+            partition=world.partition(TOPIC),
+            machine=self.machine,
+            clock=world.clock,
+            timer=self.timers,
+            threads=world.threads,
+            perform=self.effects.append,
+        )
+
+    def submit(self, command: Any) -> None:
+        self.runtime.submit(command, self.answers.append)
+
+
+async def bench_in(world: World, **configs: object) -> Bench:
+    if TOPIC not in world.metadata.image.by_name:
+        await world.create(TOPIC, **configs)
+    bench = Bench(world)
+    await bench.runtime.load()
+    return bench
+
+
+def run(work: Any) -> None:
+    asyncio.run(work)
+
+
+# -- deciding
+
+
+def test_a_reply_comes_with_its_record_in_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.submit(Add(name="a", amount=2))
+            bench.submit(Add(name="a", amount=3))
+            bench.submit(Get(name="a"))
+            assert bench.answers == [2, 5, 5]
+            assert bench.effects == [("a", 2), ("a", 3)]
+            assert world.partition(TOPIC).log.end_offset == 2
+
+    run(main())
+
+
+def test_nobody_hears_of_what_is_not_committed_not_even_who_only_asked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world, flush="group")
+            world.partition(TOPIC).on_append = lambda partition: None  # the disk takes its time
+            bench.submit(Get(name="a"))
+            assert bench.answers == [0]
+            bench.submit(Add(name="a", amount=2))
+            bench.submit(Get(name="a"))
+            assert bench.answers == [0]
+            assert bench.effects == []
+            world.partition(TOPIC).advance(1)
+            assert bench.answers == [0, 2, 2]
+            assert bench.effects == [("a", 2)]
+
+    run(main())
+
+
+def test_what_a_machine_refuses_is_the_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.submit(Add(name="", amount=1))
+            (refusal,) = bench.answers
+            assert isinstance(refusal, InvalidRequest)
+            assert world.partition(TOPIC).log.end_offset == 0
+
+    run(main())
+
+
+def test_records_that_cannot_be_written_change_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world, **{"max.message.bytes": 1000})
+            bench.submit(Add(name="a", amount=1))
+            bench.submit(Add(name="a", amount=1, size=2000))
+            bench.submit(Get(name="a"))
+            assert bench.answers[0] == 1
+            assert isinstance(bench.answers[1], CoordinatorNotAvailable)
+            assert bench.answers[2] == 1
+            assert bench.effects == [("a", 1)]
+
+    run(main())
+
+
+def test_the_records_of_a_large_decision_go_into_several_batches(tmp_path: Path) -> None:
+    class Many(Counters):
+        def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+            value = json.dumps([1, "x" * (BATCH_BYTES_MAX // 3)]).encode()
+            records = tuple(StateRecord(key=f"k{number}".encode(), value=value) for number in range(8))
+            return Decision(persist=records, replies=(Reply(ticket=ticket, value="done"),))
+
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.runtime.machine = machine = Many()
+            bench.submit("anything")
+            assert bench.answers == ["done"]
+            assert machine.values == {f"k{number}": 1 for number in range(8)}
+            again = await bench_in(world)
+            assert again.machine.values == machine.values
+
+    run(main())
+
+
+# -- reading back
+
+
+def test_everything_comes_back_from_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            for number in range(50):
+                bench.submit(Add(name=f"k{number % 7}", amount=number))
+            before = dict(bench.machine.values)
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            assert bench.machine.values == before
+            assert bench.machine.loaded_ms == world.clock.steady_ms()
+
+    run(main())
+
+
+def test_transactions_count_when_their_marker_says_so_now_and_when_read_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            good, bad, open_ = ProducerKey(1, 0), ProducerKey(2, 0), ProducerKey(3, 0)
+            for producer in (good, bad, open_):
+                bench.submit(Add(name="a", amount=producer.producer_id, producer=producer))
+            assert bench.machine.values == {}
+            partition = world.partition(TOPIC)
+            partition.write_marker(good, True, 0, world.clock.now_ms())
+            partition.write_marker(bad, False, 0, world.clock.now_ms())
+            assert bench.machine.values == {"a": 1}
+            again = await bench_in(world)
+            assert again.machine.values == {"a": 1}
+            assert again.machine.pending == {3: [("a", 3)]}
+            partition.write_marker(open_, True, 0, world.clock.now_ms())
+            assert again.machine.values == {"a": 4}
+
+    run(main())
+
+
+def test_who_asks_while_it_is_read_back_is_told_to_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create(TOPIC)
+            bench = Bench(world)
+            bench.submit(Get(name="a"))
+            (refusal,) = bench.answers
+            assert isinstance(refusal, CoordinatorLoadInProgress)
+
+    run(main())
+
+
+# -- waking
+
+
+def test_a_machine_is_woken_when_it_wants_to_be(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            now_ms = world.clock.steady_ms()
+            bench.submit(WaitFor(name="late", at_ms=now_ms + 5000))
+            bench.submit(WaitFor(name="early", at_ms=now_ms + 1000))
+            assert [seconds for seconds, _ in bench.timers.set] == [1.0]
+            world.clock.advance(1000)
+            bench.timers.fire()
+            assert bench.answers == ["early"]
+            assert [seconds for seconds, _ in bench.timers.set] == [4.0]
+            world.clock.advance(4000)
+            bench.timers.fire()
+            assert bench.answers == ["early", "late"]
+            assert bench.timers.set == []
+
+    run(main())
+
+
+def test_a_runtime_that_is_closed_tells_who_waits_and_wakes_no_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.submit(WaitFor(name="never", at_ms=world.clock.steady_ms() + 5000))
+            bench.runtime.close(NotCoordinator("led elsewhere"))
+            assert bench.timers.set == []
+            (refusal,) = bench.answers
+            assert isinstance(refusal, NotCoordinator)
+            bench.submit(Get(name="a"))
+            assert isinstance(bench.answers[1], PenstockError)
+
+    run(main())
+
+
+# -- all the machines of a topic
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", 0), ("\N{GRINNING FACE}", 1772899)],
+)
+def test_keys_are_hashed_as_java_does(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def runtimes_in(world: World) -> StateRuntimes:
+    runtimes = StateRuntimes(
+        topic=TOPIC,
+        make=lambda number: Counters(),
+        partitions=world.partitions,
+        clock=world.clock,
+        timer=Timers(),
+        threads=world.threads,
+        perform=lambda effect: None,
+    )
+    world.metadata.listeners.append(runtimes.apply)
+    runtimes.apply(world.metadata.image)
+    return runtimes
+
+
+def test_a_key_is_decided_on_by_the_machine_of_its_partition(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            runtimes = runtimes_in(world)
+            answers: list[Any] = []
+            runtimes.submit("k", Get(name="k"), answers.append)
+            assert answers.pop().code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert runtimes.partition_of("k") is None
+            await world.create(TOPIC, partitions=3)
+            await runtimes.settle()
+            for name in "abcdef":
+                runtimes.submit(name, Add(name=name, amount=1), answers.append)
+            assert answers == [1] * 6
+            for number, runtime in runtimes.loaded.items():
+                assert isinstance(runtime.machine, Counters)
+                assert set(runtime.machine.values) == {name for name in "abcdef" if ord(name) % 3 == number}
+            runtimes.close()
+
+    run(main())
+
+
+def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            runtimes = runtimes_in(world)
+            await world.create(TOPIC)
+            await runtimes.settle()
+            answers: list[Any] = []
+            runtimes.submit("k", WaitFor(name="k", at_ms=world.clock.steady_ms() + 1000), answers.append)
+            await world.delete(TOPIC)
+            (refusal,) = answers
+            assert isinstance(refusal, NotCoordinator)
+            assert runtimes.running == []
+            await world.create(TOPIC)
+            await runtimes.settle()
+            runtimes.submit("k", Get(name="k"), answers.append)
+            assert answers[1] == 0
+            runtimes.close()
+
+    run(main())
