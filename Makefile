@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .PHONY: demo test lint bench serve simulate chaos fuzz clean
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.px[yi])
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -147,9 +147,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def eof_received(self) -> bool:
-        return False
-
     def pause_writing(self) -> None:
         self._state |= gate.WRITE_PAUSED
 
@@ -219,15 +216,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self._large = None
         self._state &= ~gate.HAS_LARGE
-        if self._state & gate.BLOCKED:
-            self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
-            self._pause()
-        else:
-            self._handling = True
-            self._answer(frame, 0, len(frame))
-            self._handling = False
-            self._send()
-        self._listener.release(large)
+        try:
+            if self._state & gate.BLOCKED:
+                self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
+                self._pause()
+            else:
+                self._handling = True
+                self._answer(frame, 0, len(frame))
+                self._handling = False
+                self._send()
+        finally:
+            self._listener.release(large)
 
     # -- requests in
 

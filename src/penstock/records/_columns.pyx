@@ -14,6 +14,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 
+REVISION = 2  # see kernel.py
+
 cdef enum:
     HEADER_BYTES = 61  # of a batch; see batch.py for these
     LENGTH_END = 12

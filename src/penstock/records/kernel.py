@@ -9,10 +9,15 @@ from typing import Final, Protocol
 from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
 
+REVISION: Final = 2
+"""Counted up with every change of what the twins offer."""
+
 try:
     import penstock.records._columns as _columns
 except ImportError:
     _columns = None
+if _columns is not None and getattr(_columns, "REVISION", 0) != REVISION:
+    _columns = None  # it was built from older sources: install again to have it
 
 
 class KeyTable(Protocol):
