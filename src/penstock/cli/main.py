@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "topic": "penstock.cli.topic:topic",
     "publish": "penstock.cli.publish:publish",
     "subscribe": "penstock.cli.subscribe:subscribe",
+    "group": "penstock.cli.group:group",
     "log": "penstock.cli.log:log",
     "demo": "penstock.cli.demo:demo",
 }

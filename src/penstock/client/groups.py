@@ -1,0 +1,276 @@
+"""Consumer groups, seen from outside: listed, described, moved and deleted."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.cluster import KafkaClient, Target
+from penstock.client.errors import ServerError, UnsupportedByBroker, check, refusal
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import MalformedRequest
+from penstock.foundation.ids import TopicPartition
+from penstock.wire.consumer_protocol import ConsumerProtocolAssignment
+from penstock.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from penstock.wire.state import read_value
+
+GROUP_KEY: Final = 0
+NO_OFFSET: Final = -1
+_BY_NAME_NEWEST: Final = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics; the next one has their ids."""
+DEAD: Final = "Dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    group: str
+    state: str
+    kind: str
+    """`consumer` or `classic`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetail:
+    group: str
+    state: str
+    kind: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    offset: int
+    metadata: str
+
+
+class Groups:
+    """What is done to groups by others than their members."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    async def list(self, states: Collection[str] = (), kinds: Collection[str] = ()) -> "list[GroupListing]":
+        """All groups of the cluster, by name."""
+        await self._client.refresh()
+        found = []
+        for node_id in self._client.view.brokers:
+
+            async def ask(node_id: int = node_id) -> ListGroupsResponse:
+                response: ListGroupsResponse = await self._client.request(
+                    node_id, ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
+                )
+                check(response.error_code, "the groups")
+                return response
+
+            for group in (await self._client.retrying(ask)).groups:
+                kind = group.group_type.lower() or "classic"
+                found.append(GroupListing(group=group.group_id, state=group.group_state, kind=kind))
+        return sorted(found, key=lambda group: group.group)
+
+    async def coordinator(self, group: str) -> int:
+        """The node id of the broker that looks after a group."""
+
+        async def ask() -> int:
+            request = FindCoordinatorRequest(key=group, key_type=GROUP_KEY, coordinator_keys=[group])
+            response: FindCoordinatorResponse = await self._client.request(Target.ANY, request)
+            if response.coordinators:
+                (found,) = response.coordinators
+                check(found.error_code, f"group {group!r}", found.error_message)
+                return found.node_id
+            check(response.error_code, f"group {group!r}", response.error_message)
+            return response.node_id
+
+        return await self._client.retrying(ask)
+
+    async def describe(self, group: str) -> GroupDetail:
+        """A group with its members. ServerError (GROUP_ID_NOT_FOUND) if there is none of that name."""
+
+        async def ask() -> GroupDetail:
+            node_id = await self.coordinator(group)
+            found = await self._describe_consumer(group, node_id) or await self._describe_classic(group, node_id)
+            if found is None:
+                raise unknown_group(group)
+            return found
+
+        return await self._client.retrying(ask)
+
+    async def _describe_consumer(self, group: str, node_id: int) -> GroupDetail | None:
+        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        try:
+            response: ConsumerGroupDescribeResponse = await self._client.request(node_id, request)
+        except UnsupportedByBroker:
+            return None
+        (found,) = response.groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None  # or it is a classic one
+        check(found.error_code, f"group {group!r}", found.error_message)
+        return GroupDetail(
+            group=group,
+            state=found.group_state,
+            kind="consumer",
+            assignor=found.assignor_name,
+            coordinator=node_id,
+            members=tuple(
+                GroupMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    host=member.client_host,
+                    partitions=_partitions(member.assignment),
+                )
+                for member in found.members
+            ),
+        )
+
+    async def _describe_classic(self, group: str, node_id: int) -> GroupDetail | None:
+        response: DescribeGroupsResponse = await self._client.request(node_id, DescribeGroupsRequest(groups=[group]))
+        (found,) = response.groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not found.error_code and found.group_state == DEAD):
+            return None
+        check(found.error_code, f"group {group!r}", found.error_message)
+        return GroupDetail(
+            group=group,
+            state=found.group_state,
+            kind="classic",
+            assignor=found.protocol_data,
+            coordinator=node_id,
+            members=tuple(
+                GroupMember(
+                    member_id=member.member_id,
+                    instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    host=member.client_host,
+                    partitions=_assigned(member.member_assignment),
+                )
+                for member in found.members
+            ),
+        )
+
+    async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Everything that a group has committed."""
+
+        async def ask() -> dict[TopicPartition, CommittedOffset]:
+            connection = await self._client.connection(await self.coordinator(group))
+            request = OffsetFetchRequest(
+                group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
+            )
+            response: OffsetFetchResponse = await connection.request(request, newest=_BY_NAME_NEWEST)
+            code = response.groups[0].error_code if response.groups else response.error_code
+            check(code, f"the offsets of group {group!r}")
+            topics = response.groups[0].topics if response.groups else response.topics
+            return {
+                TopicPartition(topic.name, entry.partition_index): CommittedOffset(
+                    offset=entry.committed_offset, metadata=entry.metadata or ""
+                )
+                for topic in topics
+                for entry in topic.partitions
+                if entry.committed_offset != NO_OFFSET
+            }
+
+        return await self._client.retrying(ask)
+
+    async def move(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets in the name of a group that has no members now."""
+
+        async def ask() -> None:
+            connection = await self._client.connection(await self.coordinator(group))
+            request = OffsetCommitRequest(group_id=group, member_id="", topics=_commits(offsets))
+            response: OffsetCommitResponse = await connection.request(request, newest=_BY_NAME_NEWEST)
+            for topic in response.topics:
+                for entry in topic.partitions:
+                    where = f"partition {topic.name}-{entry.partition_index} of group {group!r}"
+                    if entry.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS):
+                        raise busy_group(group)
+                    check(entry.error_code, where)
+
+        await self._client.retrying(ask)
+
+    async def delete(self, group: str) -> None:
+        """Delete a group that has no members now, with its offsets."""
+
+        async def ask() -> None:
+            node_id = await self.coordinator(group)
+            response: DeleteGroupsResponse = await self._client.request(
+                node_id, DeleteGroupsRequest(groups_names=[group])
+            )
+            (result,) = response.results
+            if result.error_code == ErrorCode.NON_EMPTY_GROUP:
+                raise busy_group(group)
+            if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                raise unknown_group(group)
+            check(result.error_code, f"group {group!r}")
+
+        await self._client.retrying(ask)
+
+
+def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """What a classic member has; nothing, where that is not the consumers' own format (Connect has another)."""
+    try:
+        read = read_value(ConsumerProtocolAssignment, assignment)
+    except MalformedRequest:
+        return ()
+    return tuple(
+        TopicPartition(topic.topic, number) for topic in read.assigned_partitions for number in topic.partitions
+    )
+
+
+def _commits(offsets: Mapping[TopicPartition, int]) -> list[OffsetCommitRequestTopic]:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for name, offset in offsets.items():
+        topics.setdefault(name.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=name.partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    return [OffsetCommitRequestTopic(name=topic, partitions=entries) for topic, entries in topics.items()]
+
+
+def unknown_group(group: str) -> ServerError:
+    return refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND, group, f"there is no group {group!r}; `penstock group list` shows what there is"
+    )
+
+
+def busy_group(group: str) -> ServerError:
+    return refusal(
+        ErrorCode.NON_EMPTY_GROUP,
+        group,
+        f"group {group!r} has members; stop its consumers first (`penstock group describe {group}` names them)",
+    )
