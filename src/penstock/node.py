@@ -149,7 +149,7 @@ class Node:
         self._listener = KafkaListener(broker, self._metrics)
         await self._listen(loop)
         await self._register(metadata)
-        metadata.listeners.append(partitions.apply)
+        metadata.listeners += [partitions.apply, self._listener.apply]
         partitions.apply(metadata.image)
         partitions.remove_strays(metadata.image)
         for server in self._servers:

@@ -99,7 +99,7 @@ class _Draft:
         self._cluster_id = base.cluster_id
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
-        self._broker_configs = dict(base.broker_configs)
+        self._broker_configs = base.broker_configs  # the same one, unless it changes: others see by that
         self._versions = dict(base.versions)
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
 
@@ -120,7 +120,9 @@ class _Draft:
             elif room == keys.BROKERS:
                 self._put(self._brokers, int(rest), value and Broker(node_id=int(rest), **value))
             elif room == keys.BROKER_CONFIGS:
-                self._put(self._broker_configs, rest, value)
+                changed = dict(self._broker_configs)
+                self._put(changed, rest, value)
+                self._broker_configs = changed
 
     @staticmethod
     def _put(table: dict[Any, Any], key: Any, value: Any) -> None:

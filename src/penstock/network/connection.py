@@ -52,7 +52,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_hang_up",
         "_heard_before",
         "_heard_s",
-        "_lanes",
         "_large",
         "_listener",
         "_out",
@@ -65,6 +64,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_transport",
         "calls",
         "heard",
+        "lanes",
         "task",
     )
 
@@ -83,7 +83,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
         self._handling = False
         self._hang_up = False
-        self._lanes: dict[int, ExpressLane] = {}
+        self.lanes: dict[int, ExpressLane] = {}
         self._out: list[Buffer] = []
         self._out_bytes = 0
 
@@ -169,7 +169,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._state or not heard & SAMPLE_MASK:
             self._on_bytes(count)
             return
-        data, lanes = self._listener.receive_buffer, self._lanes
+        data, lanes = self._listener.receive_buffer, self.lanes
         lane: ExpressLane | None = None
         out: list[Buffer] = []
         out_bytes = at = 0
@@ -252,7 +252,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Answer the request between `at` and `stop`, by the express lane if it may take it."""
         if not self.calls:  # else its answer would overtake theirs
             kind, correlation_id = _KIND.unpack_from(data, at)
-            lane = self._lanes.get(kind)
+            lane = self.lanes.get(kind)
             answered = lane.handle(data, at, stop, correlation_id, self._out) if lane is not None else 0
             if lane is not None and answered:
                 lane.count += 1
@@ -264,7 +264,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def report(self) -> None:
         """Count what the lanes have answered, as if all had taken as long as the last that was timed."""
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             if lane.count:
                 self._listener.probe.requests(lane.api_key, *lane.take_counts(self._took_s))
 
@@ -344,7 +344,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             call.answer(result)
             self._collect()
             # It may come again: let it take the express lane then.
-            learn(self._lanes, frame, request, self._listener.broker)
+            learn(self.lanes, frame, request, self._listener.broker)
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
         """Run a handler that waits. Whatever it raises ends the connection and is logged."""

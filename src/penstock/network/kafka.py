@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.broker.broker import Broker
 from penstock.broker.registry import APIS
+from penstock.cluster.image import ClusterImage
 from penstock.network.budget import Budget
 from penstock.network.connection import KafkaConnection
 from penstock.network.large import RECEIVE_BYTES, Buffers, LargeRequest
@@ -48,6 +49,7 @@ class KafkaListener:
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
         self.budget = Budget(broker.configs["queued.max.request.bytes"])
+        self._broker_configs = broker.image.broker_configs
         self._all_gone: asyncio.Event | None = None
         self._routes: dict[tuple[int, int], _Route | None] = {}
 
@@ -86,6 +88,14 @@ class KafkaListener:
         if large.borrowed is not None:
             self._buffers.give(large.borrowed)
         self.budget.give_back(large.size)
+
+    def apply(self, image: ClusterImage) -> None:
+        """The broker's settings may have changed, by which requests took the express lane."""
+        if image.broker_configs is not self._broker_configs:
+            self._broker_configs = image.broker_configs
+            for connection in self.connections:
+                connection.report()
+                connection.lanes.clear()
 
     def report(self) -> None:
         """Have everything counted that was answered so far."""

@@ -1,6 +1,5 @@
 """The image: the same whether it is told at once or step by step, and never changed."""
 
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -114,13 +113,13 @@ def test_a_snapshot_forgets_what_it_does_not_name() -> None:
 def test_an_image_stays_as_it_was_when_the_next_one_is_made() -> None:
     table = table_with_brokers(1, 2)
     first = table.create("first", partitions=2)
-    before, frozen = table.image, pickle.dumps(table.image)
+    before, frozen = table.image, repr(table.image)
     table.transact(plan_configure(before.topics[first], {"retention.ms": "1"}))
     table.transact(plan_grow(table.image, table.image.topics[first], 5, None, DEFAULTS))
     table.delete(keys.broker(2))
     table.put(keys.broker_config(""), {"num.partitions": "3"})
     table.create("second")
-    assert pickle.dumps(before) == frozen
+    assert repr(before) == frozen
     assert table.image != before
 
 
@@ -133,6 +132,17 @@ def test_topics_that_a_change_does_not_touch_are_shared() -> None:
     for topic_id in ids:
         assert (after.topics[topic_id] is before.topics[topic_id]) is (topic_id != ids[2])
     assert after.topics[ids[2]].partitions is before.topics[ids[2]].partitions
+
+
+def test_settings_that_did_not_change_are_the_same_object() -> None:
+    table = table_with_brokers(1)
+    table.put(keys.broker_config("1"), {"num.partitions": "3"})
+    before = table.image
+    table.create("orders")
+    assert table.image.broker_configs is before.broker_configs
+    table.put(keys.broker_config("1"), {"num.partitions": "4"})
+    assert before.broker_configs == {"1": {"num.partitions": "3"}}
+    assert table.image.broker_configs == {"1": {"num.partitions": "4"}}
 
 
 # -- any changes at all
