@@ -13,6 +13,7 @@ from pathlib import Path
 
 from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
+from penstock.broker.coordinators import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.registry import load_handlers
@@ -129,6 +130,18 @@ class Node:
             ),
         )
         loop = asyncio.get_running_loop()
+
+        def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+            return loop.call_later(seconds, action).cancel
+
+        self._coordinators = coordinators = Coordinators(
+            partitions=partitions,
+            configs=configs,
+            clock=clock,
+            timer=timer,
+            threads=self._threads,
+            image=lambda: metadata.image,
+        )
         broker = Broker(
             node_id=settings.node_id,
             metadata=metadata,
@@ -139,19 +152,22 @@ class Node:
             ),
             producer_ids=ProducerIds(metadata),
             clock=clock,
-            timer=lambda seconds, action: loop.call_later(seconds, action).cancel,
+            timer=timer,
             log_dir=str(settings.data_dir),
             disk_space=lambda: _disk_space(settings.data_dir),
             threads=self._threads,
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
         )
         self._metrics = Metrics(partitions)
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
         await self._listen(loop)
         await self._register(metadata)
-        metadata.listeners += [partitions.apply, self._listener.apply]
+        metadata.listeners += [partitions.apply, coordinators.apply, self._listener.apply]
         partitions.apply(metadata.image)
         partitions.remove_strays(metadata.image)
+        coordinators.apply(metadata.image)
         for server in self._servers:
             await server.start_serving()
         self._tasks = [loop.create_task(self._upkeep.run()), loop.create_task(self._sweep())]
@@ -247,6 +263,7 @@ class Node:
         await self._listener.drain(SHUTDOWN_S)
         for connection in list(self._http_connections):
             connection.close()
+        self._coordinators.close()
         await self._flusher.close()
         await self._upkeep.close()
         self._partitions.close()

@@ -1,58 +1,45 @@
-"""One seeded life of a log: appends, syncs, trims, compactions, and every way to be interrupted.
+"""One seeded life of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
 
 A model remembers what was acknowledged. After each fault the log is opened again, and compared:
 - CommittedNeverLost: what was acknowledged is there (after power loss: what was synced);
 - OffsetsNeverReused: an offset that was read back has the content it was given;
 - OffsetsContiguous: what is there has no holes, but for those that compaction makes;
 - EpochsRemembered: every batch lies in the range of its leader's epoch;
-- ProducersRemembered: a batch that is sent again gets its old offset.
+- ProducersRemembered: a batch that is sent again gets its old offset, and whoever was fenced stays so;
+- NoAbortedRead: a reader of committed records, who leaves out what it is told was aborted, gets exactly the records
+  of committed transactions and of none, up to the last stable offset and not beyond it.
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import replace
 from random import Random
 
-from penstock.foundation.errors import OutOfOrderSequence, StorageError
+from penstock.foundation.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    PenstockError,
+    StorageError,
+    TransactionCoordinatorFenced,
+)
 from penstock.log import compaction, retention
-from penstock.log.log import Log
+from penstock.log.log import Appended, Log
 from penstock.log.recovery import open_log
 from penstock.log.settings import LogSettings
 from penstock.log.times import find_time
-from penstock.records.batch import batches, check_batch
-from penstock.records.build import Record, build_batch, read_records
+from penstock.records.batch import BatchHeader, batches, check_batch
+from penstock.records.build import Marker, Record, build_batch, control_marker, read_marker, read_records
 from penstock.records.compression import Codec
 from tests.simulation.clock import FakeClock
 from tests.simulation.disk import FakeDisk, Killed
+from tests.simulation.log_model import Model, ModelProducer, Written
 
 FOLDER = "logs/t/0"
-
-
-@dataclass
-class ModelProducer:
-    epoch: int = 0
-    next_sequence: int = 0
-    sent: deque[tuple[int, int, bytes]] = field(default_factory=lambda: deque(maxlen=5))  # sequence, offset, batch
-
-
-@dataclass
-class Model:
-    """What a perfect log would hold: records by offset, and where every batch ended."""
-
-    records: dict[int, Record] = field(default_factory=dict)
-    ends: list[int] = field(default_factory=lambda: [0])
-    synced_end: int = 0
-    start: int = 0
-    producers: dict[int, ModelProducer] = field(default_factory=dict)
-
-    @property
-    def end(self) -> int:
-        return self.ends[-1]
-
-    def cut(self, end: int) -> None:
-        self.ends = [known for known in self.ends if known <= end]
-        self.records = {offset: record for offset, record in self.records.items() if offset < end}
-        self.synced_end = min(self.synced_end, end)
-        self.start = min(self.start, end)
+IDEMPOTENT = (1, 2, 3)
+TRANSACTIONAL = (11, 12, 13, 14)
+"""Of these the even ones get a new epoch with every marker (transaction version 2)."""
+OWN = (21, 22)
+"""In whose name the broker writes batches without sequences."""
 
 
 class LogRun:
@@ -77,7 +64,11 @@ class LogRun:
         self.boot = 0
         self.epoch = 0
         self.model = Model()
-        self.pending: list[Record] = []
+        self.pending: Written | None = None
+        self.high_watermark = 0
+        self.coordinator_epoch = 1
+        self.truncating = False
+        self._checked: dict[tuple[int, int], tuple[int, ...]] = {}
         self.counts: Counter[str] = Counter()
         self.log = self._open()
 
@@ -85,8 +76,14 @@ class LogRun:
 
     def run(self) -> None:
         actions = [
-            (self._append, 40),
-            (self._append_idempotent, 20),
+            (self._append, 30),
+            (self._append_idempotent, 15),
+            (self._append_transactional, 15),
+            (self._append_own, 3),
+            (self._end_transaction, 9),
+            (self._break_rules, 2),
+            (self._commit, 8),
+            (self._truncate, 0.5),
             (self._read, 10),
             (self._sync, 4),
             (self._checkpoint, 3),
@@ -139,54 +136,72 @@ class LogRun:
         return self.rng.choice((Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD))
 
     def _append(self) -> None:
-        self.pending = self._records()
+        records = self._records()
+        self._write(Written(records=records), build_batch(records, codec=self._codec()))
+
+    def _write(
+        self, written: Written, batch: bytearray, own: bool = False, may_begin: bool = False
+    ) -> Appended | None:
+        """Append a batch, and have the model follow; None if the disk was too full."""
+        self.pending = written
         try:
-            appended = self.log.append(
-                build_batch(self.pending, codec=self._codec()), self.epoch, self.clock.now_ms()
-            )
+            if own:
+                appended = self.log.append_own(batch, self.epoch, self.clock.now_ms())
+            else:
+                appended = self.log.append(batch, self.epoch, self.clock.now_ms(), may_begin)
         except StorageError:
             assert self.disk.free_bytes < 10_000
-            self.pending = []
-            return
+            self.pending = None
+            return None
         assert appended.base_offset == self.model.end
         self._acknowledge(appended.base_offset)
+        return appended
 
     def _acknowledge(self, base: int) -> None:
-        for row, record in enumerate(self.pending):
-            self.model.records[base + row] = record
-        self.model.ends.append(base + len(self.pending))
-        self.pending = []
+        assert self.pending is not None
+        self.model.add(replace(self.pending, base=base))
+        self.pending = None
 
     def _append_idempotent(self) -> None:
-        producer_id = self.rng.randint(1, 3)
+        producer_id = self.rng.choice(IDEMPOTENT)
         known = self.model.producers.setdefault(producer_id, ModelProducer())
         if known.sent and self.rng.random() < 0.3:
             self._send_again(known)
             return
         if known.sent and self.rng.random() < 0.1:
             batch = self._build(producer_id, known, known.next_sequence + 7, [self._records()[0]])
-            try:
-                self.log.append(batch, self.epoch, self.clock.now_ms())
-            except OutOfOrderSequence:
-                self.counts["gaps_refused"] += 1
-                return
-            raise AssertionError("a gap in a producer's sequence was taken")
-        self.pending = self._records()
-        batch = self._build(producer_id, known, known.next_sequence, self.pending)
-        sent = bytes(batch)
-        try:
-            appended = self.log.append(batch, self.epoch, self.clock.now_ms())
-        except StorageError:
-            assert self.disk.free_bytes < 10_000
-            self.pending = []
+            self._refused(OutOfOrderSequence, batch)
+            self.counts["gaps_refused"] += 1
             return
-        count = len(self.pending)
-        self._acknowledge(appended.base_offset)
-        known.sent.append((known.next_sequence, appended.base_offset, sent))
-        known.next_sequence += count
+        self._send(producer_id, known)
 
-    def _build(self, producer_id: int, known: ModelProducer, sequence: int, records: list[Record]) -> bytearray:
-        return build_batch(records, producer_id=producer_id, producer_epoch=known.epoch, base_sequence=sequence)
+    def _send(self, producer_id: int, known: ModelProducer, transactional: bool = False, begin: bool = False) -> None:
+        """The producer's next batch."""
+        records = self._records()
+        batch = self._build(producer_id, known, known.next_sequence, records, transactional)
+        sent = bytes(batch)
+        written = Written(records=records, producer_id=producer_id, epoch=known.epoch, is_transactional=transactional)
+        appended = self._write(written, batch, may_begin=begin)
+        if appended is not None:
+            known.sent.append((known.next_sequence, appended.base_offset, sent))
+            known.next_sequence += len(records)
+
+    def _build(
+        self,
+        producer_id: int,
+        known: ModelProducer,
+        sequence: int,
+        records: list[Record],
+        transactional: bool = False,
+    ) -> bytearray:
+        return build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=known.epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            codec=self._codec(),
+        )
 
     def _send_again(self, known: ModelProducer) -> None:
         _, offset, batch = self.rng.choice(list(known.sent))
@@ -194,6 +209,115 @@ class LogRun:
         assert appended.repeated, "a batch that was sent again was appended again"
         assert appended.base_offset == offset
         self.counts["repeats_recognised"] += 1
+
+    def _refused(self, error: type[PenstockError], batch: bytearray, own: bool = False, begin: bool = False) -> None:
+        try:
+            if own:
+                self.log.append_own(batch, self.epoch, self.clock.now_ms())
+            else:
+                self.log.append(batch, self.epoch, self.clock.now_ms(), begin)
+        except error:
+            self.counts["refused"] += 1
+            return
+        raise AssertionError(f"a batch was taken that should have been refused with {error.__name__}")
+
+    # -- transactions
+
+    def _append_transactional(self) -> None:
+        producer_id = self.rng.choice(TRANSACTIONAL)
+        known = self.model.producers.setdefault(producer_id, ModelProducer())
+        if known.sent and self.rng.random() < 0.1:
+            self._send_again(known)
+        else:
+            self._send(producer_id, known, transactional=True, begin=producer_id not in self.model.open)
+
+    def _append_own(self) -> None:
+        """What a group coordinator does with offsets that are committed in a transaction."""
+        producer_id = self.rng.choice(OWN)
+        known = self.model.producers.setdefault(producer_id, ModelProducer())
+        records = self._records()
+        batch = build_batch(records, producer_id=producer_id, producer_epoch=known.epoch, transactional=True)
+        written = Written(records=records, producer_id=producer_id, epoch=known.epoch, is_transactional=True)
+        self._write(written, batch, own=True)
+
+    def _end_transaction(self) -> None:
+        known_ids = [producer_id for producer_id in (*TRANSACTIONAL, *OWN) if producer_id in self.model.producers]
+        open_ids = [producer_id for producer_id in known_ids if producer_id in self.model.open]
+        if self.rng.random() < 0.1:
+            open_ids = known_ids  # a marker that nobody needs, or that is written twice
+        if not open_ids:
+            return
+        if self.rng.random() < 0.05:
+            self.coordinator_epoch += 1
+        producer_id = self.rng.choice(open_ids)
+        known = self.model.producers[producer_id]
+        epoch = known.epoch + (producer_id % 2 == 0)
+        batch = self._marker(producer_id, epoch, committed := self.rng.random() < 0.6)
+        written = Written(
+            records=read_records(batch),
+            producer_id=producer_id,
+            epoch=epoch,
+            is_transactional=True,
+            marker=Marker(committed, self.coordinator_epoch),
+        )
+        self.counts["aborts"] += producer_id in self.model.open and not committed
+        if self._write(written, batch, own=True) is not None and epoch != known.epoch:
+            self.model.producers[producer_id] = ModelProducer(epoch=epoch)
+
+    def _marker(
+        self, producer_id: int, epoch: int, committed: bool, coordinator_epoch: int | None = None
+    ) -> bytearray:
+        return control_marker(
+            commit=committed,
+            coordinator_epoch=self.coordinator_epoch if coordinator_epoch is None else coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp_ms=self.clock.now_ms(),
+        )
+
+    def _break_rules(self) -> None:
+        """Zombies and producers that have lost their way change nothing."""
+        producer_id = self.rng.choice(TRANSACTIONAL)
+        known = self.model.producers.get(producer_id)
+        remembered = self.log.producers.by_id.get(producer_id)
+        if known is None or remembered is None:
+            return
+        if known.epoch > 0:
+            zombie = ModelProducer(epoch=known.epoch - 1)
+            self._refused(
+                InvalidProducerEpoch, self._build(producer_id, zombie, 0, self._records(), True), begin=True
+            )
+            self._refused(InvalidProducerEpoch, self._marker(producer_id, known.epoch - 1, True), own=True)
+        if remembered.coordinator_epoch > 0:
+            late = self._marker(producer_id, known.epoch, True, remembered.coordinator_epoch - 1)
+            self._refused(TransactionCoordinatorFenced, late, own=True)
+        is_open = producer_id in self.model.open
+        self._refused(
+            InvalidTxnState, self._build(producer_id, known, known.next_sequence, self._records(), not is_open)
+        )
+        assert self.log.is_in_transaction(producer_id, known.epoch) == is_open
+
+    def _commit(self) -> None:
+        """What was appended is replicated, or flushed: readers may see it."""
+        before = self.high_watermark
+        self.high_watermark = self.log.end_offset
+        if self.rng.random() < 0.3:
+            self.high_watermark = self.rng.choice([end for end in self.model.ends if end >= before])
+
+    def _truncate(self) -> None:
+        """A new leader never had what was not committed."""
+        if self.high_watermark == self.log.end_offset:
+            return
+        offset = self.rng.randint(self.high_watermark, self.log.end_offset)
+        self.truncating = True
+        self.log.truncate(offset, self.clock.now_ms())
+        self.truncating = False
+        self.counts["truncations"] += 1
+        end = max(known for known in self.model.ends if known <= offset)
+        assert self.log.end_offset == end, f"truncated to {offset}, the log ends at {self.log.end_offset}, not {end}"
+        self._cut(end)
+        self._relearn_producers()
+        self._check_all()
 
     def _sync(self) -> None:
         ticket = self.log.begin_sync()
@@ -213,7 +337,7 @@ class LogRun:
     def _trim(self) -> None:
         if self.compacted or self.log.end_offset == self.log.start_offset:
             return
-        target = self.rng.randint(self.log.start_offset, self.log.end_offset)
+        target = self.rng.randint(self.log.start_offset, self.high_watermark)
         if self.rng.random() < 0.8:
             target = min(target, self.log.start_offset + 20)
         self.log.trim(target)
@@ -222,7 +346,7 @@ class LogRun:
     def _retain(self) -> None:
         self.clock.advance(self.rng.choice((0, 0, 600_000)))
         before = self.log.start_offset
-        retention.enforce(self.log, self.clock.now_ms(), self.log.end_offset)
+        retention.enforce(self.log, self.clock.now_ms(), self.high_watermark)
         self.counts["retentions"] += self.log.start_offset > before
         self.model.start = max(self.model.start, self.log.start_offset)
 
@@ -230,7 +354,7 @@ class LogRun:
         if not self.compacted:
             return
         job = compaction.plan(
-            self.log, self.clock.now_ms(), self.log.end_offset, self.rng.choice((5, 1000)), bytes(16)
+            self.log, self.clock.now_ms(), self.high_watermark, self.rng.choice((5, 1000)), bytes(16)
         )
         if job is None:
             return
@@ -246,7 +370,16 @@ class LogRun:
         spare, self.disk.free_bytes = self.disk.free_bytes, self.rng.randint(0, 3000)
         try:
             for _ in range(self.rng.randint(1, 10)):
-                self.rng.choice((self._append, self._append_idempotent, self._checkpoint, self._retain))()
+                self.rng.choice(
+                    (
+                        self._append,
+                        self._append_idempotent,
+                        self._append_transactional,
+                        self._end_transaction,
+                        self._checkpoint,
+                        self._retain,
+                    )
+                )()
         finally:
             self.disk.free_bytes += spare
         self._check_all()
@@ -261,7 +394,8 @@ class LogRun:
         self.disk.restart()
         self.log = self._open()
         self.counts["clean_restarts"] += 1
-        self.model.synced_end = self.model.end
+        self.model.synced_end = self.high_watermark = self.model.end
+        self._relearn_producers()
         self._check_all()
 
     def _recover_from_kill(self) -> None:
@@ -280,36 +414,69 @@ class LogRun:
     def _adopt(self, lost_power: bool) -> None:
         """The batch that was under way may have made it; after power loss, what was not synced may be gone."""
         end = self.log.end_offset
-        if self.pending and end == self.model.end + len(self.pending):
+        if self.pending is not None and end == self.model.end + len(self.pending.records):
             self._acknowledge(self.model.end)
-        self.pending = []
+        self.pending = None
+        if self.truncating:
+            self.truncating = False
+            assert end >= self.high_watermark, f"CommittedNeverLost: {end} < {self.high_watermark}"
+            assert end in self.model.ends, "the log ends in the middle of a batch"
+            self._cut(end)
         if lost_power:
             assert end >= self.model.synced_end, f"CommittedNeverLost: {end} < {self.model.synced_end}"
             assert end in self.model.ends, "the log ends in the middle of a batch"
-            self.model.cut(end)
+            self._cut(end)
             self.model.start = min(self.model.start, self.log.start_offset)
         assert end == self.model.end, f"CommittedNeverLost: the log ends at {end}, acknowledged {self.model.end}"
         assert self.log.start_offset >= self.model.start or self.compacted, "what was trimmed is back"
         self.model.start = max(self.model.start, self.log.start_offset)
-        self._check_all()
+        self.high_watermark = end
         self._relearn_producers()
+        self._check_all()
+
+    def _cut(self, end: int) -> None:
+        self.model.cut(end)
+        self._checked.clear()
 
     def _relearn_producers(self) -> None:
         """The model takes over what the log remembers, once it is shown to be right."""
+        first = self.log.segments[0].base_offset
         for producer_id, known in list(self.model.producers.items()):
             remembered = self.log.producers.by_id.get(producer_id)
-            kept = [entry for entry in known.sent if entry[1] < self.log.end_offset]
-            if remembered is None or not remembered.batches:
-                in_log = [entry for entry in kept if entry[1] >= self.log.segments[0].base_offset]
-                assert not in_log or self.compacted, "ProducersRemembered: a producer was forgotten"
-                del self.model.producers[producer_id]
+            in_log = [
+                batch for batch in self.model.written if batch.producer_id == producer_id and batch.base >= first
+            ]
+            if remembered is None:
+                assert not in_log, f"ProducersRemembered: producer {producer_id} was forgotten"
+                assert self.model.open.get(producer_id, -1) < first, "an open transaction was forgotten"
+                self.model.open.pop(producer_id, None)
+                self.model.producers[producer_id] = ModelProducer(epoch=known.epoch + 1)
                 continue
-            last = remembered.batches[-1]
+            if in_log:
+                assert remembered.epoch == in_log[-1].epoch, f"ProducersRemembered: the epoch of {producer_id}"
+            if remembered.epoch != known.epoch:
+                known = self.model.producers[producer_id] = ModelProducer(epoch=remembered.epoch)
+            self._relearn_transaction(producer_id, remembered.first_offset)
             offsets = [sent.base_offset for sent in remembered.batches]
-            kept = [entry for entry in kept if entry[1] in offsets]
-            assert [entry[1] for entry in kept][-1:] in ([], [last.base_offset]) or kept == []
+            kept = [entry for entry in known.sent if entry[1] in offsets]
+            data = [batch.base for batch in in_log if batch.marker is None and batch.epoch == remembered.epoch]
+            assert data[-1:] in ([], offsets[-1:]), f"ProducersRemembered: the last batch of {producer_id}"
             known.sent = deque(kept, maxlen=5)
-            known.next_sequence = last.last_sequence + 1
+            known.next_sequence = remembered.batches[-1].last_sequence + 1 if remembered.batches else 0
+
+    def _relearn_transaction(self, producer_id: int, found: int) -> None:
+        """Of a transaction that began before the log does, power loss may take the beginning, or all of it."""
+        expected = self.model.open.get(producer_id, -1)
+        first = self.log.segments[0].base_offset
+        if 0 <= expected < first:
+            bases = [batch.base for batch in self.model.parts[producer_id]]
+            is_gone = found < 0 and bases[-1] < first
+            assert found in bases or is_gone, f"a transaction of {producer_id} begins at {found}, not in {bases}"
+            self.model.open.pop(producer_id)
+            if found >= 0:
+                self.model.open[producer_id] = found
+        else:
+            assert found == expected, f"producer {producer_id} has a transaction from {found}, not from {expected}"
 
     # -- checks
 
@@ -350,32 +517,78 @@ class LogRun:
         assert (record.key, record.value) == (expected.key, expected.value), "OffsetsNeverReused"
         assert record.timestamp_ms == expected.timestamp_ms
 
+    def _offsets(self, batch: bytes, header: BatchHeader) -> tuple[int, ...]:
+        """Those of a batch's records, once these are shown to be right."""
+        if not header.count:
+            return ()
+        key = header.base_offset, header.crc
+        known = self._checked.get(key)
+        if known is None:
+            for record in (records := read_records(batch)):
+                self._same(record)
+            known = self._checked[key] = tuple(record.offset for record in records)
+        return known
+
     def _check_all(self) -> None:
         """Read the log from its start to its end and compare."""
         offset = self.log.start_offset
-        seen: dict[int, Record] = {}
+        seen: set[int] = set()
         last = offset - 1
-        while True:
-            data = self.log.read(offset, 5000, self.log.end_offset)
-            if not data:
-                break
+        while data := bytes(self.log.read(offset, 20_000, self.log.end_offset)):
             for at, header in batches(data):
                 check_batch(data, at, header)
                 assert header.base_offset > last or header.last_offset >= offset
                 first = max(header.base_offset, self.log.start_offset)  # a trim may go through a batch
                 assert self.log.epochs.at(first) == header.leader_epoch, "EpochsRemembered"
                 last = header.last_offset
-                for record in read_records(data[at:]) if header.count else ():
-                    self._same(record)
-                    seen[record.offset] = record
+                seen.update(self._offsets(data[at : at + header.size_bytes], header))
             offset = last + 1
-        expected = {n: r for n, r in self.model.records.items() if self.log.start_offset <= n < self.log.end_offset}
+        start, end = self.log.start_offset, self.log.end_offset
+        expected = {number for number in self.model.records if start <= number < end}
+        stable = self._check_committed()
         if not self.compacted:
-            assert {n for n in seen if n >= self.log.start_offset} == set(expected), "OffsetsContiguous"
+            assert {number for number in seen if number >= start} == expected, "OffsetsContiguous"
             return
-        latest: dict[bytes | None, int] = {}
-        for number, record in sorted(expected.items()):
-            latest[record.key] = number
+        latest = {self.model.records[number].key: number for number in sorted(self.model.counting(start, stable))}
         for number in latest.values():
             if self.model.records[number].value is not None:
                 assert number in seen, f"compaction lost offset {number}, the last of its key"
+        assert expected.difference(range(stable)) <= seen, "compaction took what was not decided"
+
+    def _check_committed(self) -> int:
+        """NoAbortedRead: read as a consumer of committed records does. The last stable offset."""
+        start = self.log.start_offset
+        stable = self.log.stable_end(self.high_watermark)
+        wanted = self.model.stable(self.high_watermark, start)
+        assert stable == wanted, f"NoAbortedRead: the last stable offset is {stable}, not {wanted}"
+        found = self._read_committed(start, stable)
+        counting = self.model.counting(start, stable)
+        assert found <= counting, f"NoAbortedRead: offsets {sorted(found - counting)} were not committed"
+        if not self.compacted:
+            assert found == counting, f"NoAbortedRead: offsets {sorted(counting - found)} are hidden"
+        else:
+            latest = {self.model.records[number].key: number for number in sorted(counting)}
+            kept = {number for number in latest.values() if self.model.records[number].value is not None}
+            assert kept <= found, f"NoAbortedRead: offsets {sorted(kept - found)} are hidden"
+        self.counts["held_back"] += stable < self.high_watermark
+        return stable
+
+    def _read_committed(self, offset: int, stable: int) -> set[int]:
+        """Offsets of the records that a consumer keeps, fetch by fetch."""
+        found: set[int] = set()
+        while data := bytes(self.log.read(offset, self.rng.choice((600, 5000, 20_000)), stable)):
+            whole = list(batches(data))
+            coming = deque(self.log.aborted_between(offset, whole[-1][1].next_offset))
+            skipped: set[int] = set()
+            for at, header in whole:
+                while coming and coming[0].first_offset <= header.last_offset:
+                    skipped.add(coming.popleft().producer_id)
+                if header.is_control:
+                    marker = read_marker(data[at : at + header.size_bytes])
+                    if marker is not None and not marker.committed:
+                        skipped.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in skipped):
+                    found.update(self._offsets(data[at : at + header.size_bytes], header))
+            assert not coming, "a transaction that does not begin in the range was listed"
+            offset = whole[-1][1].next_offset
+        return {number for number in found if number >= self.log.start_offset}

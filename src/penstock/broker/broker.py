@@ -1,9 +1,11 @@
 """What the handlers share: the image, the partitions, the settings, the clock."""
 
+import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from penstock.broker.configs import Configs
 from penstock.broker.fetch_sessions import FetchSessions
@@ -16,7 +18,10 @@ from penstock.foundation.errors import UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
+from penstock.replication.runtimes import StateRuntimes
 from penstock.wire.schema import NIL_UUID
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +39,21 @@ class Broker:
     """Bytes in all, and bytes that are free, where the logs lie."""
     threads: Executor
     """For work that waits or computes: cold reads, batches that must be opened."""
+    groups: StateRuntimes
+    transactions: StateRuntimes
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
+        """Have something done that takes a while, and go on with its result."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+
+        def done(finished: asyncio.Task[T]) -> None:
+            self._tasks.discard(finished)
+            if not finished.cancelled():
+                then(finished.result())
+
+        task.add_done_callback(done)
 
     @property
     def image(self) -> ClusterImage:

@@ -19,6 +19,7 @@ class Call:
         "hang_up",
         "on_gone",
         "parts",
+        "peer",
         "started_s",
         "version",
     )
@@ -31,6 +32,7 @@ class Call:
         client_id: str | None,
         started_s: float,
         frame_bytes: int,
+        peer: str,
         on_answer: "Callable[[Call], None]",
     ) -> None:
         self.api_key = api_key
@@ -39,11 +41,17 @@ class Call:
         self.client_id = client_id
         self.started_s = started_s
         self.frame_bytes = frame_bytes
+        self.peer = peer
         self._on_answer = on_answer
         self.parts: list[Buffer] | None = None
         self.hang_up = False
         self.on_gone: Callable[[], None] | None = None
         """Called if the connection goes before the answer: whatever waits for this call stops waiting."""
+
+    @property
+    def host(self) -> str:
+        """Where the request came from, without the port."""
+        return self.peer.rpartition(":")[0]
 
     def answer(self, response: Any, hang_up: bool = False) -> None:
         """Give the response, once; None where the protocol wants none (acks=0). `hang_up`: then close."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.broker.isolation import wants_committed
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
 from penstock.records.layout import HEADER_BYTES
@@ -162,6 +163,8 @@ class _FetchRoute(NamedTuple):
     leader_epoch: int
     min_bytes: int
     max_bytes: int
+    is_stable: bool
+    """Whether only committed records are wanted."""
     answer: _Answer
 
 
@@ -187,12 +190,18 @@ class ExpressFetch(_Lane):
         route = self._routes.get(head + tail)
         if route is None:
             return 0
-        partition, log, leader_epoch, min_bytes, max_bytes, (pack, length, before, after) = route
+        partition, log, leader_epoch, min_bytes, max_bytes, is_stable, (pack, length, before, after) = route
         if not partition.is_express or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch):
             return 0
-        mark = partition.high_watermark
+        mark = stable = limit = partition.high_watermark
+        if log.has_transactions:
+            stable = partition.last_stable_offset
+            if is_stable:
+                if offset <= log.newest_abort:
+                    return 0  # what was aborted must be named
+                limit = stable
         try:
-            records = log.read(offset, max_bytes, mark)
+            records = log.read(offset, max_bytes, limit)
         except PenstockError:
             return 0
         size = len(records)
@@ -207,7 +216,7 @@ class ExpressFetch(_Lane):
             number = self._number
             tags = b"\0\0\0"
             length += size + len(number) - 1
-        front = pack(length, correlation_id, before, mark, mark, log.start_offset, after)
+        front = pack(length, correlation_id, before, mark, stable, log.start_offset, after)
         if size < JOIN_BYTES_MAX:
             out.append(b"".join((front, number, records, tags)))
         else:
@@ -227,6 +236,7 @@ class ExpressFetch(_Lane):
         if raw.count(place) != 1:
             return
         try:
+            is_stable = wants_committed(request.isolation_level)
             partition = broker.partition(topic.topic, topic.topic_id, wanted.partition)
         except PenstockError:
             return
@@ -236,7 +246,7 @@ class ExpressFetch(_Lane):
             high_watermark=_MARK,
             last_stable_offset=_MARK,
             log_start_offset=_MARK,
-            aborted_transactions=() if request.isolation_level else None,
+            aborted_transactions=() if is_stable else None,
             records=b"",
         )
         topics = [FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])]
@@ -253,6 +263,7 @@ class ExpressFetch(_Lane):
             wanted.current_leader_epoch,
             request.min_bytes,
             limit_bytes,
+            is_stable,
             _answer_like(response, self._version, cut=4),
         )
 

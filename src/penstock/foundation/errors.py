@@ -68,6 +68,18 @@ class InvalidProducerEpoch(PenstockError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class InvalidTxnState(PenstockError):
+    """The producer has no transaction that this could be part of, or is in the middle of one."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFenced(PenstockError):
+    """A newer transaction coordinator has spoken for this producer."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
 class StorageError(PenstockError):
     """The disk refused a write, or what it holds is damaged. Consumers of other data go on."""
 

@@ -114,6 +114,8 @@ class SyncTicket:
     files: tuple[File, ...]
     marks: CheckpointFile
     checkpoint: Checkpoint
+    decided_to: int
+    """Every transaction with records below has ended, and its marker is synced with the rest."""
 
     @property
     def end_offset(self) -> int:

@@ -1,5 +1,8 @@
 """Compaction: closed segments are rewritten so that only the last record of each key is left.
 
+What was aborted goes. The markers of transactions stay as long as anything of their transaction does, and for
+delete.retention.ms after that, so that whoever has begun to read gets to see them.
+
 Runs on a thread, on files of its own. The new segments lie beside the old ones until a manifest, written once they
 are all synced, says which replaces which: from then on the change is finished, if need be by the next start.
 """
@@ -12,13 +15,15 @@ from typing import Final
 
 from penstock.foundation.errors import InvalidRecord, PenstockError, StorageError
 from penstock.foundation.settings import INT_MAX, LONG_MAX
+from penstock.log.aborted import AbortedList, aborted_between
 from penstock.log.disk import Disk
 from penstock.log.keytable import KeyTable
 from penstock.log.log import Log
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
+from penstock.log.transactions import AbortedTransaction, Cleaning
 from penstock.records.batch import BatchHeader, assemble
-from penstock.records.build import build_batch, read_records
+from penstock.records.build import Record, build_batch, read_marker, read_records
 from penstock.records.columns import Columns, decode_columns, select_records
 from penstock.records.layout import CODEC_MASK
 from penstock.wire.schema import Buffer
@@ -28,11 +33,11 @@ CLEANED: Final = ".cleaned"
 
 
 def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Job | None":
-    """What to compact now, if it is worth it. Only synced segments wholly below the offset `limit` count."""
+    """What to compact now, if it is worth it. Only what is synced, decided, and below the offset `limit` counts."""
     settings = log.settings
     if not settings.compacted:
         return None
-    limit = min(limit, log.checkpoint.synced_to)
+    limit = min(log.stable_end(limit), log.decided_to, log.checkpoint.synced_to)
     chosen = []
     lag_ms = settings.min_compaction_lag_ms
     for segment, following in pairwise(log.segments):
@@ -49,21 +54,19 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
     overdue = any(segment.first_timestamp_ms < now_ms - settings.max_compaction_lag_ms for segment in dirty)
     if ratio < settings.min_cleanable_dirty_ratio and not overdue:
         return None
+    end_offset = bounds[len(chosen) - 1]
     return Job(
         disk=log.disk,
         folder=log.folder,
         settings=settings,
-        sources=[Segment(log.disk, log.folder, segment.base_offset) for segment in chosen],
-        end_offset=bounds[len(chosen) - 1],
+        sources=[segment.twin() for segment in chosen],
+        end_offset=end_offset,
         dirty_from=dirty_from,
         keys_max=keys_max,
         secret=secret,
         now_ms=now_ms,
-        last_of_producers={
-            producer_id: producer.batches[-1].last_offset
-            for producer_id, producer in log.producers.by_id.items()
-            if producer.batches
-        },
+        producers=frozenset(log.producers.by_id),
+        aborted_later=log.aborted_between(end_offset, end_offset),
     )
 
 
@@ -90,7 +93,12 @@ class Job:
     keys_max: int
     secret: bytes
     now_ms: int
-    last_of_producers: dict[int, int]
+    producers: frozenset[int]
+    """Those that are still remembered."""
+    aborted_later: list[AbortedTransaction]
+    """Begun before `end_offset`, aborted behind it."""
+    last_of_producers: dict[int, int] = field(default_factory=dict)
+    """Where the batch ends that tells a producer's epoch and sequence."""
 
     def run(self) -> Result:
         """Write the new segments. On a thread: touches nothing that the event loop owns."""
@@ -98,8 +106,11 @@ class Job:
         try:
             table = KeyTable(self.keys_max, self.secret)
             result.clean_to = self._learn(table)
+            if self.producers:
+                self.last_of_producers = self._find_last_of_producers()
+            transactions = self._transactions()
             for group in self._groups(result.clean_to):
-                self._rewrite(group, table, result)
+                self._rewrite(group, table, transactions, result)
             return result
         except StorageError:
             self.discard(result)  # or a full disk would stay full
@@ -110,9 +121,10 @@ class Job:
 
     def _learn(self, table: KeyTable) -> int:
         """Fill the table with the last offset of every key in what is new; the offset up to which it knows."""
+        transactions = self._transactions()
         for segment in self._from(self.dirty_from):
-            for _, header, batch in segment.batches():
-                if header.next_offset <= self.dirty_from or header.is_control:
+            for header, batch in self._batches(segment, transactions):
+                if header.is_control or transactions.is_aborted(header) or header.next_offset <= self.dirty_from:
                     continue
                 if table.is_full:
                     return header.base_offset
@@ -120,6 +132,33 @@ class Job:
                 if columns is not None:
                     table.note(columns)
         return self.end_offset
+
+    def _find_last_of_producers(self) -> dict[int, int]:
+        """The last batch of each producer, or the last marker if that has a newer epoch.
+
+        Not of the whole log but of what is compacted: what comes after it may yet be lost, or taken back.
+        """
+        last: dict[int, tuple[int, int]] = {}
+        for segment in self.sources:
+            for _, header in segment.headers():
+                known, epoch = header.producer_id, header.producer_epoch
+                if known in self.producers and not (header.is_control and known in last and last[known][0] == epoch):
+                    last[known] = epoch, header.last_offset
+        return {known: offset for known, (_, offset) in last.items()}
+
+    def _transactions(self) -> Cleaning:
+        transactions = Cleaning()
+        transactions.expect(self.aborted_later)
+        return transactions
+
+    def _batches(self, segment: Segment, transactions: Cleaning) -> Iterator[tuple[BatchHeader, Buffer]]:
+        """All batches of a segment; what was aborted in it is expected first, wherever its marker is."""
+        number = self.sources.index(segment)
+        end = self.sources[number + 1].base_offset if number + 1 < len(self.sources) else self.end_offset
+        lists = (source.aborted for source in self.sources[number:])
+        transactions.expect(aborted_between(lists, segment.base_offset, end))
+        for _, header, batch in segment.batches():
+            yield header, batch
 
     def _from(self, offset: int) -> Iterator[Segment]:
         for segment, following in zip(self.sources, [*self.sources[1:], None], strict=True):
@@ -143,15 +182,24 @@ class Job:
         if group:
             yield group
 
-    def _rewrite(self, group: Sequence[Segment], table: KeyTable, result: Result) -> None:
+    def _rewrite(self, group: Sequence[Segment], table: KeyTable, transactions: Cleaning, result: Result) -> None:
         base = group[0].base_offset
         result.replaced[base] = [segment.base_offset for segment in group]
         fresh = Segment(self.disk, self.folder, base, CLEANED)
         try:
             fresh.cut(0)  # a run that was cut short may have left something
+            if any(segment.aborted.count for segment in group):
+                fresh.aborted.make()  # there must be one to take the place of the old one
             for segment in group:
-                for _, header, batch in segment.batches():
-                    kept = batch if header.is_control else self._filter(header, batch, table, result)
+                for header, batch in self._batches(segment, transactions):
+                    kept: Buffer | None
+                    if header.is_control:
+                        kept = self._keep_marker(header, batch, transactions, fresh.aborted)
+                    elif transactions.is_aborted(header):
+                        result.records_before += header.count
+                        kept = self._trace(header)
+                    else:
+                        kept = self._filter(header, batch, table, result)
                     if kept is not None:
                         fresh.append(
                             kept,
@@ -163,6 +211,7 @@ class Job:
                 result.bytes_before += segment.size
             result.bytes_after += fresh.size
             fresh.file.sync()
+            fresh.aborted.sync()
             fresh.index.seal()
         finally:
             fresh.close()
@@ -181,12 +230,34 @@ class Job:
             return self._trace(header)
         if horizon_ms is None and _has_tombstone(columns, mask):
             try:
-                return self._with_horizon(header, batch, mask)
+                kept = [record for record, keep in zip(read_records(batch), mask, strict=True) if keep]
+                return self._with_horizon(header, kept)
             except InvalidRecord:
                 pass  # a time too far from now to be written beside it: these tombstones stay
         if count == columns.count:
             return batch
         return select_records(batch, columns, mask, keep_last_offset=True)
+
+    def _keep_marker(
+        self, header: BatchHeader, batch: Buffer, transactions: Cleaning, aborted: AbortedList
+    ) -> Buffer | None:
+        """A marker goes some time after the last batch of its transaction (KIP-534), but not if only it tells the
+        epoch of a producer: whoever has an older one must go on being fenced."""
+        marker = read_marker(batch)
+        if marker is None or header.producer_id < 0:
+            return batch
+        is_needed, transaction = transactions.end(header, marker)
+        if transaction is not None:
+            aborted.add(transaction)
+        horizon_ms = header.delete_horizon_ms
+        if is_needed or self.last_of_producers.get(header.producer_id) == header.last_offset:
+            return batch
+        if horizon_ms is not None:
+            return batch if horizon_ms > self.now_ms else None
+        try:
+            return self._with_horizon(header, read_records(batch))
+        except InvalidRecord:
+            return batch  # as for tombstones
 
     def _trace(self, header: BatchHeader) -> Buffer | None:
         """An empty batch in the place of a producer's last one: its sequence must not be forgotten."""
@@ -206,10 +277,10 @@ class Job:
             base_sequence=header.base_sequence,
         )
 
-    def _with_horizon(self, header: BatchHeader, batch: Buffer, mask: bytearray) -> Buffer:
-        """Note in the batch when its tombstones may go, counted from now (KIP-534)."""
+    def _with_horizon(self, header: BatchHeader, records: list[Record]) -> Buffer:
+        """A batch of these records that says when its tombstones or its marker may go, counted from now (KIP-534)."""
         return build_batch(
-            [record for record, keep in zip(read_records(batch), mask, strict=True) if keep],
+            records,
             base_offset=header.base_offset,
             last_offset_delta=header.last_offset_delta,
             leader_epoch=header.leader_epoch,
@@ -218,6 +289,7 @@ class Job:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
             transactional=header.is_transactional,
+            control=header.is_control,
             keep_offsets=True,
             log_append_time=header.is_log_append_time,
             delete_horizon_ms=min(self.now_ms + self.settings.delete_retention_ms, LONG_MAX),
@@ -237,6 +309,7 @@ class Job:
         text = json.dumps(list(result.replaced.items())).encode()
         try:
             log.expect_holes()
+            log.renew_snapshots(self.end_offset)
             self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
         except StorageError:
             self.discard(result)
@@ -247,6 +320,7 @@ class Job:
         fresh = [Segment(self.disk, self.folder, base) for base in result.replaced]
         for segment in fresh:
             segment.created_ms = self.now_ms
+            segment.aborted.measure(segment.base_offset)
         log.replace_segments(first, len(wanted), fresh, result.clean_to)
         return True
 
@@ -281,7 +355,7 @@ def finish_swap(disk: Disk, folder: str) -> None:
         for gone in old:
             if gone != base:
                 Segment(disk, folder, gone).remove()
-        for kind in ("index", "log"):
+        for kind in ("index", "aborted", "log"):
             name = f"{base:020d}.{kind}"
             if name + CLEANED in names:
                 disk.rename(f"{folder}/{name}{CLEANED}", f"{folder}/{name}")

@@ -1,37 +1,30 @@
 """The write-ahead log of one partition. One thread (the event loop's) owns it."""
 
-import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
-from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import (
     InvalidTimestamp,
     MessageTooLarge,
     OffsetOutOfRange,
     StorageError,
 )
-from penstock.foundation.settings import INT_MAX, LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
-from penstock.log.disk import Disk
-from penstock.log.epochs import Epochs
-from penstock.log.producers import Producers
+from penstock.foundation.settings import INT_MAX
+from penstock.log.aborted import aborted_between
+from penstock.log.files import LogFiles
 from penstock.log.segment import NO_TIMESTAMP, Segment
-from penstock.log.settings import LogSettings, Storage
-from penstock.log.snapshots import Snapshots
+from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import (
+    BatchHeader,
     patch_log_append_time,
     patch_offsets,
     read_client_batch,
+    read_header,
 )
+from penstock.records.build import Marker, read_marker
+from penstock.records.layout import TRANSACTIONAL
 from penstock.wire.schema import Buffer
-
-EPOCHS_FILE: Final = "epochs"
-SNAPSHOT_BYTES: Final = 16 << 20
-"""Producer state is snapshotted when this much was appended since the last time."""
 
 
 class Appended(NamedTuple):
@@ -46,63 +39,28 @@ class Appended(NamedTuple):
 _new_appended = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
-class Log:
-    """Segments, oldest first; the last one is appended to. Made by recovery.open_log."""
-
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        folder: str,
-        settings: LogSettings,
-        segments: list[Segment],
-        producers: Producers,
-        epochs: Epochs,
-        marks: CheckpointFile,
-        checkpoint: Checkpoint,
-        end_offset: int,
-    ) -> None:
-        self.disk = disk
-        self.folder = folder
-        self.settings = settings
-        self.segments = segments
-        self._active = segments[-1]
-        self._bases = [segment.base_offset for segment in segments]
-        self.producers = producers
-        self.epochs = epochs
-        self.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
-        self.end_offset = end_offset
-        self.offset_limit = LONG_MAX
-        """Offsets from here on may not be given out yet (memory logs reserve theirs)."""
-        self.marks = marks
-        self.checkpoint = checkpoint
-        # An earlier process may have closed segments that nobody has synced yet.
-        self._unsynced = [
-            segment for segment, following in pairwise(segments) if following.base_offset > checkpoint.synced_to
-        ]
-        self._closed_bytes = sum(segment.size for segment in segments[:-1])
-        self._snapshot_changes = 0  # what was read back from batches is in no snapshot yet
-        self._snapshot_at_bytes = self.size_bytes
-        self._jitter_ms = 0
-        self.epochs_unsaved = False
-        self._snapshots = Snapshots(disk, folder)
+class Log(LogFiles):
+    """Appends and reads. Made by recovery.open_log."""
 
     # -- appending
 
-    def append(self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    def append(
+        self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int, may_begin: bool = False
+    ) -> Appended:
         """Append one batch as a producer sent it; its offsets are set in place.
 
+        `may_begin`: it may be the first of a transaction here, since the coordinator knows of it (KIP-890).
         Raises what Kafka would answer: CorruptMessage, InvalidRecord, MessageTooLarge, InvalidTimestamp,
-        OutOfOrderSequence, InvalidProducerEpoch, StorageError. Then nothing was written.
+        OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState, StorageError. Then nothing was written.
         """
         settings = self.settings
         size = len(batch)
         if size > settings.max_message_bytes:
-            raise MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {settings.max_message_bytes}")
+            self._check_size(size)
         header = read_client_batch(batch)
-        _, length, _, _, _, _, last_offset_delta, base_ms, latest_ms, producer_id, _, _, _ = header
+        _, length, _, _, _, attributes, last_offset_delta, base_ms, latest_ms, producer_id, _, _, _ = header
         if producer_id >= 0:
-            sent = self.producers.check(header)
+            sent = self.producers.check(header, may_begin)
             if sent is not None:
                 was_ms = sent.timestamp_ms if settings.log_append_time else -1
                 return Appended(sent.base_offset, sent.last_offset, was_ms, True)
@@ -133,9 +91,83 @@ class Log:
         self.end_offset = last + 1
         if producer_id >= 0:
             self.producers.apply(header, base, latest_ms, now_ms)
+            if attributes & TRANSACTIONAL:
+                self.has_transactions = True
         if leader_epoch > self.epochs.latest:
             self.note_epoch(leader_epoch, base)
         return _new_appended(Appended, (base, last, append_time_ms, False))
+
+    def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """Append one batch that this broker made: a coordinator's state, or the end of a transaction.
+
+        It is not checked as a client's is, and has no sequence; one in a producer's transaction may begin that here.
+        Raises MessageTooLarge, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
+        """
+        header = read_header(batch)
+        if not header.is_control:
+            self._check_size(len(batch))
+        marker = None
+        if header.producer_id >= 0:
+            marker = self._check_own(header, batch)
+        latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+        append_time_ms = -1
+        if self.settings.log_append_time:
+            patch_log_append_time(batch, 0, now_ms)
+            append_time_ms = latest_ms = now_ms
+        base = self.end_offset
+        last = base + header.last_offset_delta
+        if last >= self.offset_limit:
+            raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
+        patch_offsets(batch, 0, base, header.length, leader_epoch)
+        segment = self._active
+        if segment.file.size:
+            segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
+        self._write_own(segment, batch, header, marker, latest_ms)
+        self.end_offset = last + 1
+        if header.producer_id >= 0:
+            self.has_transactions = self.has_transactions or header.is_transactional
+            if header.is_control:
+                self.producers.end(header, marker, base, now_ms)
+            else:
+                self.producers.apply(header, base, latest_ms, now_ms)
+        if leader_epoch > self.epochs.latest:
+            self.note_epoch(leader_epoch, base)
+        return Appended(base, last, append_time_ms, False)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.settings.max_message_bytes:
+            raise MessageTooLarge(
+                f"the batch has {size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
+            )
+
+    def _check_own(self, header: BatchHeader, batch: bytearray) -> Marker | None:
+        if not header.is_control:
+            self.producers.check_own(header)
+            return None
+        marker = read_marker(batch)
+        if marker is not None:
+            key = ProducerKey(header.producer_id, header.producer_epoch)
+            self.producers.check_marker(key, marker.coordinator_epoch)
+        return marker
+
+    def _write_own(
+        self, segment: Segment, batch: bytearray, header: BatchHeader, marker: Marker | None, latest_ms: int
+    ) -> None:
+        """The batch, and before it the transaction that it aborts: no reader may find the one without the other."""
+        base = self.end_offset
+        aborted = self.producers.aborted_by(header.producer_id, marker, base) if marker is not None else None
+        if aborted is not None:
+            segment.aborted.add(aborted)
+        try:
+            segment.append(
+                batch, base, base + header.last_offset_delta, latest_ms, self.settings.index_interval_bytes
+            )
+        except StorageError:
+            if aborted is not None:
+                segment.aborted.take_back()
+            raise
+        if aborted is not None:
+            self.newest_abort = base
 
     def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> int:
         """The time to file a batch under. Raises InvalidTimestamp if the producer's clock is too far off."""
@@ -160,49 +192,6 @@ class Log:
         if too_large or waited_ms > self.settings.segment_ms - self._jitter_ms:
             return self.roll(now_ms)
         return segment
-
-    def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the end of the log, unless the last one is new."""
-        old = self.segments[-1]
-        if not old.size:
-            return old
-        fresh = Segment(self.disk, self.folder, self.end_offset)
-        fresh.created_ms = now_ms
-        self._unsynced.append(old)
-        self._closed_bytes += old.size
-        self.segments.append(fresh)
-        self._active = fresh
-        self._bases.append(fresh.base_offset)
-        seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
-        self._jitter_ms = seed % (min(self.settings.segment_jitter_ms, self.settings.segment_ms) + 1)
-        self.snapshot_producers()
-        if self.settings.storage is Storage.MEMORY:
-            self._shed()
-        return fresh
-
-    def _shed(self) -> None:
-        """A memory log gives up its oldest segments at once, not when retention next comes by."""
-        count, kept_bytes = 0, self._closed_bytes
-        while kept_bytes > self.settings.retention_bytes:
-            kept_bytes -= self.segments[count].size
-            count += 1
-        if count:
-            self.trim(self._bases[count])
-
-    def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins at an offset. It is saved with the next checkpoint that covers a batch of it."""
-        if self.epochs.note(epoch, start_offset):
-            self.epochs_unsaved = True
-
-    def _save_epochs(self) -> bool:
-        """Save the epochs if batches were written under new ones; false if the disk is too full for that."""
-        if self.epochs_unsaved and self.epochs.latest_start < self.end_offset:
-            try:
-                self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs.dump())
-            except StorageError:
-                return False
-            self.epochs_unsaved = False
-        return True
 
     # -- reading
 
@@ -244,175 +233,33 @@ class Log:
         place = segment.locate(limit, blocking)
         return place.position if place else segment.size
 
-    def segments_from(self, offset: int) -> Iterator[Segment]:
-        yield from self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
+    # -- transactions
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has an open transaction here, in that epoch."""
+        return self.producers.is_in_transaction(producer_id, epoch)
 
     @property
-    def size_bytes(self) -> int:
-        return self._closed_bytes + self.segments[-1].size
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction begins, if there is one."""
+        return self.producers.open.first_offset
 
-    # -- taking away
+    def stable_end(self, high_watermark: int) -> int:
+        """The last stable offset: everything below is decided, and committed if all below `high_watermark` is.
 
-    def trim(self, offset: int) -> None:
-        """Readers see nothing before `offset` any more; whole segments before it are removed."""
-        if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(
-                f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
-            )
-        count = self._wholly_before(offset)
-        if offset == self.start_offset and not count:
-            return
-        self.start_offset = offset
-        if count:
-            self.snapshot_producers()  # it cannot be read back from batches that are gone
-        # Saved before files go: a restart must not find offsets that a reader was told are gone.
-        self.save_checkpoint()
-        self.drop_segments(count)
-        self.epochs_unsaved |= self.epochs.cut_start(offset)
-
-    def _wholly_before(self, offset: int) -> int:
-        count = 0
-        while count + 1 < len(self.segments) and self._bases[count + 1] <= offset:
-            count += 1
-        return count
-
-    def drop_segments(self, count: int) -> None:
-        """Remove the oldest `count` segments, never the last."""
-        gone, self.segments = self.segments[:count], self.segments[count:]
-        self._bases = self._bases[count:]
-        for segment in gone:
-            self._closed_bytes -= segment.size
-            segment.remove()
-        if gone:
-            self._forget_unsynced()
-            self._snapshots.prune(self._bases)
-
-    def truncate(self, offset: int, now_ms: int) -> None:
-        """Take back everything from `offset` on: what a follower does with what its leader never had.
-
-        A batch that holds `offset` goes whole. Not while a sync is under way: it would vouch for what is gone.
+        A transaction has ended only when its marker is committed. What retention took holds back no one.
         """
-        if offset >= self.end_offset:
-            return
-        if offset < self.segments[0].base_offset:
-            raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
-        place = next(self.segments_from(offset)).locate(offset)
-        offset = min(offset, place.base_offset) if place else offset
-        self._lower_marks(offset)
-        while len(self.segments) > 1 and self._bases[-1] >= offset:
-            gone = self.segments.pop()
-            self._bases.pop()
-            self._closed_bytes -= self.segments[-1].size
-            gone.remove()
-        self._forget_unsynced()
-        last = self._active = self.segments[-1]
-        place = last.locate(offset)
-        if place is not None:
-            last.cut(place.position)
-        self.epochs_unsaved |= self.epochs.cut_end(offset)
-        self.producers = self._snapshots.restore(self.segments, offset, now_ms)
-        self._snapshot_changes = 0
-        self._snapshot_at_bytes = self.size_bytes
+        first = self.producers.open.first_undecided(high_watermark)
+        if first is None or first >= high_watermark:
+            return high_watermark
+        return min(high_watermark, max(first, self.start_offset))
 
-    def _lower_marks(self, offset: int) -> None:
-        """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
-        self.end_offset = offset
-        self.start_offset = min(self.start_offset, offset)
-        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
-        self.marks.save(self.checkpoint)
-        self.marks.save_synced(self.checkpoint)
+    def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records between two offsets, in the order in which they begin.
 
-    def expect_holes(self) -> None:
-        """Compaction is about to leave gaps: what has them must be vouched for, or they would look like damage."""
-        is_news = not self.checkpoint.has_holes
-        self.checkpoint = replace(self.checkpoint, has_holes=True)
-        self.save_checkpoint()
-        if self.checkpoint_is_stale:
-            raise StorageError(f"{self.folder}: the disk is too full to vouch for what is compacted")
-        if is_news:
-            self.marks.save_synced(self.checkpoint)
-
-    def replace_segments(self, first: int, count: int, fresh: list[Segment], clean_to: int) -> None:
-        """Compaction is done: `fresh` stands where `count` segments from number `first` on stood."""
-        old = self.segments[first : first + count]
-        self.segments[first : first + count] = fresh
-        self._bases = [segment.base_offset for segment in self.segments]
-        self._closed_bytes += sum(segment.size for segment in fresh) - sum(segment.size for segment in old)
-        self._forget_unsynced()
-        self.checkpoint = replace(self.checkpoint, clean_to=clean_to)
-        self.save_checkpoint()
-
-    # -- keeping
-
-    def save_checkpoint(self) -> None:
-        """Note how far the log may be trusted if the process is killed."""
-        grown = self.size_bytes - self._snapshot_at_bytes
-        if not 0 <= grown < SNAPSHOT_BYTES:
-            self.snapshot_producers()
-        mark = replace(self.checkpoint, start_offset=self.start_offset)
-        if self._save_epochs():
-            mark = replace(mark, written_to=self.end_offset)
-        self.marks.save(mark)
-        self.checkpoint = mark
-
-    def snapshot_producers(self) -> None:
-        """Note the producers' state, so that less of the log must be read back at the next start."""
-        self._snapshot_at_bytes = self.size_bytes
-        if self.producers.changes == self._snapshot_changes:
-            return
-        if self._snapshots.save(self.end_offset, self.producers):
-            self._snapshot_changes = self.producers.changes
-            self._snapshots.prune(self._bases)
-
-    @property
-    def checkpoint_is_stale(self) -> bool:
-        return self.checkpoint.written_to != self.end_offset
-
-    def _forget_unsynced(self) -> None:
-        """Segments that are gone need no sync."""
-        self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
-
-    @property
-    def has_unsynced_segments(self) -> bool:
-        """Whether segments were closed since the last sync."""
-        return bool(self._unsynced)
-
-    def begin_sync(self) -> SyncTicket:
-        """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
-        files = [segment.file for segment in (*self._unsynced, self.segments[-1])]
-        self._unsynced.clear()
-        return SyncTicket(
-            disk=self.disk,
-            folder=self.folder,
-            files=tuple(files),
-            marks=self.marks,
-            checkpoint=replace(
-                self.checkpoint,
-                start_offset=self.start_offset,
-                written_to=self.end_offset,
-                synced_to=self.end_offset,
-            ),
-        )
-
-    def end_sync(self, ticket: SyncTicket) -> None:
-        """A ticket has run: what it covers survives power loss."""
-        self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
-
-    def close(self) -> None:
-        """Sync, note that all of it may be trusted, and let go of the files."""
-        self.snapshot_producers()
-        if self._unsynced or self.checkpoint.synced_to != self.end_offset:
-            ticket = self.begin_sync()
-            ticket.run()
-            self.end_sync(ticket)
-        for segment in self.segments:
-            with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
-                segment.index.seal()
-        self.save_checkpoint()
-        for segment in self.segments:
-            segment.close()
-
-    def abandon(self) -> None:
-        """Let go of the files without a word: the log is about to be removed."""
-        for segment in self.segments:
-            segment.close()
+        `end` is at most the last stable offset: behind it, more may be aborted at any time.
+        """
+        if first > self.newest_abort:
+            return []
+        lists = (segment.aborted for segment in self.segments_from(first))
+        return sorted(aborted_between(lists, first, end), key=lambda entry: entry.first_offset)

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
+from penstock.foundation.settings import LONG_MAX
 from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.log import EPOCHS_FILE, Log
-from penstock.log.segment import Segment
+from penstock.log.files import EPOCHS_FILE
+from penstock.log.log import Log
+from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
 from penstock.records.batch import BatchHeader, check_batch, read_header
@@ -43,6 +45,7 @@ def open_log(
     bases = _tidy(disk, folder)
     marks = CheckpointFile(disk, folder)
     checkpoint = marks.load(boot_id)
+    lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
     # Compaction leaves holes; where, is not known any more.
     has_holes = checkpoint is None and settings.compacted
     if checkpoint is None:
@@ -68,6 +71,8 @@ def open_log(
         end_offset = reader.read_from(trusted)
         if end_offset < trusted:
             raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
+        # A killed process has listed every abort; power loss may have taken what was not synced.
+        aborted_known_to = min(_measure_aborted(disk, folder, segments), end_offset if lost_nothing else trusted)
         checkpoint = replace(
             checkpoint, boot_id=boot_id, written_to=end_offset, synced_to=min(checkpoint.synced_to, end_offset)
         )
@@ -76,7 +81,7 @@ def open_log(
             folder=folder,
             settings=settings,
             segments=segments,
-            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms),
+            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to),
             epochs=reader.epochs,
             marks=marks,
             checkpoint=checkpoint,
@@ -94,6 +99,14 @@ def open_log(
             log.end_sync(ticket)
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+
+
+def _measure_aborted(disk: Disk, folder: str, segments: list[Segment]) -> int:
+    """Count what is listed as aborted; the offset up to which the lists are whole."""
+    there = {name.removesuffix(".aborted") for name in disk.names(folder) if name.endswith(".aborted")}
+    listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
+    gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
+    return min((gap for gap in gaps if gap is not None), default=LONG_MAX)
 
 
 def _drop_empty(segments: list[Segment]) -> None:
@@ -126,7 +139,13 @@ def _tidy(disk: Disk, folder: str) -> list[int]:
     for name in disk.names(folder):
         if name.endswith((".new", ".cut", CLEANED)):
             disk.remove(f"{folder}/{name}")
-    stems = [name.removesuffix(".log") for name in disk.names(folder) if name.endswith(".log")]
+    names = disk.names(folder)
+    stems = [name.removesuffix(".log") for name in names if name.endswith(".log")]
+    for name in names:
+        # What is left of a segment that is gone would be taken for a part of the next one at its offset.
+        stem, _, kind = name.partition(".")
+        if kind in ("index", "aborted") and stem.isdecimal() and stem not in stems:
+            disk.remove(f"{folder}/{name}")
     return [int(stem) for stem in stems if stem.isdecimal()]
 
 

@@ -1,4 +1,4 @@
-"""A segment: record batches as they were sent, one after another, and the index that finds them."""
+"""A segment: record batches as they were sent, one after another, the index that finds them, and what was aborted."""
 
 import struct
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
+from penstock.log.aborted import AbortedList
 from penstock.log.disk import Disk, File
 from penstock.log.index import Index
 from penstock.records.batch import BatchHeader, read_header
@@ -38,11 +39,13 @@ class Segment:
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "") -> None:
         self._disk = disk
+        self._folder = folder
         self._stem = f"{folder}/{segment_name(base_offset)}"
         self._suffix = suffix
         self.base_offset = base_offset
         self.file: File = disk.open(f"{self._stem}.log{suffix}")
         self.index = Index(disk, f"{self._stem}.index{suffix}")
+        self.aborted = AbortedList(disk, f"{self._stem}.aborted{suffix}")
         self.created_ms = NO_TIMESTAMP
         self._first_ms = NO_TIMESTAMP
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
@@ -55,6 +58,14 @@ class Segment:
     @property
     def size(self) -> int:
         return self.file.size
+
+    def twin(self) -> "Segment":
+        """The same segment once more, for a thread of its own to read."""
+        twin = Segment(self._disk, self._folder, self.base_offset, self._suffix)
+        if self.aborted.count:
+            twin.aborted.count = self.aborted.count
+            twin.aborted.make()  # now, while it is there for certain
+        return twin
 
     def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
         """One batch at the end, with its first and last offset (set in it already) and its latest time."""
@@ -243,9 +254,11 @@ class Segment:
 
     def close(self) -> None:
         self.index.close()
+        self.aborted.close()
         self.file.close()
 
     def remove(self) -> None:
         self.close()
         self._disk.remove(f"{self._stem}.log{self._suffix}")
-        self._disk.remove(f"{self._stem}.index{self._suffix}")
+        self.index.remove()
+        self.aborted.remove()

@@ -1,12 +1,16 @@
 """Producer state on disk: a snapshot now and then, and the batches' headers for the rest."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.foundation.errors import StorageError
+from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment, segment_name
+from penstock.log.transactions import AbortedTransaction
+from penstock.records.build import read_marker
 
 _SUFFIX: Final = ".producers"
 
@@ -26,10 +30,10 @@ class Snapshots:
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
-    def save(self, offset: int, producers: Producers) -> bool:
+    def save(self, offset: int, producers: Producers, durable: bool = False) -> bool:
         """False on a disk that is full: that costs a longer replay later, nothing else."""
         try:
-            self._disk.store(self._path(offset), producers.snapshot())
+            self._disk.store(self._path(offset), producers.snapshot(), durable)
         except StorageError:
             return False
         return True
@@ -41,28 +45,78 @@ class Snapshots:
             if offset not in wanted:
                 self._disk.remove(self._path(offset))
 
-    def restore(self, segments: Sequence[Segment], end_offset: int, now_ms: int) -> Producers:
-        """The state at `end_offset`. Snapshots that are damaged or lie after it are removed."""
+    def has_before(self, offset: int) -> bool:
+        return any(known < offset for known in self.offsets())
+
+    def remove_before(self, offset: int) -> None:
+        for known in self.offsets():
+            if known < offset:
+                self._disk.remove(self._path(known))
+
+    def restore(
+        self, segments: Sequence[Segment], end_offset: int, now_ms: int, aborted_known_to: int = LONG_MAX
+    ) -> Producers:
+        """The state at `end_offset`. Snapshots that are damaged or lie after it are removed.
+
+        What was aborted by markers from `aborted_known_to` on is listed anew in the segments.
+        """
+        start, producers = self._newest(segments, end_offset, remove=True)
+        aborted = _replay(segments, producers, start, now_ms)
+        known_to = min(aborted_known_to, end_offset)
+        if start > known_to:
+            # The snapshot is younger than what is not known: that is found on the way from an older one.
+            start, older = self._newest(segments, known_to, remove=False)
+            aborted = _replay(segments, older, start, now_ms)
+        markers = [entry.last_offset for entry in aborted]
+        for segment, end in zip(
+            segments, [*(segment.base_offset for segment in segments[1:]), LONG_MAX], strict=True
+        ):
+            if end > known_to:
+                first = bisect_left(markers, max(known_to, segment.base_offset))
+                segment.aborted.replace_from(known_to, aborted[first : bisect_left(markers, end)])
+        return producers
+
+    def _newest(self, segments: Sequence[Segment], limit: int, remove: bool) -> tuple[int, Producers]:
+        """The newest snapshot at or before an offset, and its own; the start of the log and nothing if there is none.
+
+        `remove` those that are damaged or lie after it.
+        """
         start = segments[0].base_offset
         producers = None
         removed = False
         for offset in reversed(self.offsets()):
-            data = self._disk.load(self._path(offset))
-            producers = Producers.restore(data) if data and offset <= end_offset else None
+            data = self._disk.load(self._path(offset)) if offset <= limit else None
+            producers = Producers.restore(data) if data else None
             if producers is not None:
+                if offset < start:
+                    producers.forget_transactions()  # their ends may have been in between
                 start = max(start, offset)
                 break
-            self._disk.remove(self._path(offset))
-            removed = True
+            if remove:
+                self._disk.remove(self._path(offset))
+                removed = True
         if removed:
             # For good: power loss must not bring back what was true of batches that have been cut off.
             self._disk.sync_folder(self._folder)
-        producers = producers or Producers()
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
-            if following is not None and following.base_offset <= start:
+        return start, producers or Producers()
+
+
+def _replay(segments: Sequence[Segment], producers: Producers, start: int, now_ms: int) -> list[AbortedTransaction]:
+    """Apply every batch from an offset on; the transactions that were aborted."""
+    aborted = []
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is not None and following.base_offset <= start:
+            continue
+        place = segment.locate(start)
+        for position, header in segment.headers(place.position) if place else ():
+            if header.producer_id < 0:
                 continue
-            place = segment.locate(start)
-            for _, header in segment.headers(place.position) if place else ():
-                if header.producer_id >= 0:
-                    producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
-        return producers
+            if not header.is_control:
+                producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
+                continue
+            marker = read_marker(segment.file.read(position, header.size_bytes))
+            entry = producers.aborted_by(header.producer_id, marker, header.base_offset) if marker else None
+            if entry is not None:
+                aborted.append(entry)
+            producers.end(header, marker, header.base_offset, now_ms)
+    return aborted

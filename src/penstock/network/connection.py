@@ -93,7 +93,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         listener = self._listener
         self._transport = transport
-        self._peer = str(transport.get_extra_info("peername"))
+        self._peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
         if len(listener.connections) >= listener.connections_max:
             listener.probe.refused("too_many")
             transport.abort()
@@ -334,7 +334,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except MalformedRequest as error:
             self.close("malformed", str(error))
             return
-        call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self._on_answer)
+        call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self._peer, self._on_answer)
         self._expect(call)
         result = route.handler(request, call, self._listener.broker)
         if isinstance(result, Coroutine):
@@ -365,7 +365,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.close("unsupported", f"API {header.api_key} version {header.version} is not served")
             return
         # A client that is newer than this broker is told what there is, in the oldest words (KIP-511).
-        call = Call(header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self._on_answer)
+        call = Call(
+            header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self._peer, self._on_answer
+        )
         self._expect(call)
         call.answer(served(ErrorCode.UNSUPPORTED_VERSION))
 

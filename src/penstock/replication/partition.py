@@ -6,11 +6,14 @@ from itertools import count
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
+from penstock.log.producers import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
+from penstock.records.build import control_marker
 from penstock.wire.schema import Buffer
 
 Waiter = Callable[[], None]
@@ -90,10 +93,13 @@ class Partition:
 
     # -- writing
 
-    def append(self, batch: bytearray | memoryview, now_ms: int) -> Appended:
-        """Append one producer's batch. It is committed once `high_watermark` has passed its last offset."""
+    def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
+        """Append one producer's batch. It is committed once `high_watermark` has passed its last offset.
+
+        `may_begin`: it may be the first of a transaction here; see Log.append.
+        """
         log = self._log or self.log
-        appended = log.append(batch, self.leader_epoch, now_ms)
+        appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
         if log.settings.flush is Flush.OS:
             if self._until or self._watchers:
                 self.advance(log.end_offset)
@@ -102,6 +108,48 @@ class Partition:
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended
+
+    def append_own(self, batch: bytearray, now_ms: int) -> Appended:
+        """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
+        log = self.log
+        appended = log.append_own(batch, self.leader_epoch, now_ms)
+        if log.settings.flush is Flush.OS:
+            self.advance(log.end_offset)
+        else:
+            self.on_append(self)
+        log.stable_end(self.high_watermark)  # or what has ended long ago would be remembered until someone asks
+        return appended
+
+    def write_marker(
+        self,
+        producer: ProducerKey,
+        committed: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """End a producer's transaction here. Where none is open, as when this is said twice, that changes nothing.
+
+        Raises InvalidProducerEpoch if a newer instance of the producer has written here (with transaction version 2:
+        also if the producer has gone on since), TransactionCoordinatorFenced if a newer coordinator has.
+        """
+        self.log.producers.check_marker(producer, coordinator_epoch, transaction_version)
+        marker = control_marker(
+            commit=committed,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            timestamp_ms=now_ms,
+        )
+        appended = self.append_own(marker, now_ms)
+        if self.on_marker is not None:
+            self.on_marker(producer.producer_id, committed)
+        return appended
+
+    def guard(self, producer_id: int) -> int:
+        """Changes when a transaction of this producer is ended here: what was known about it before is stale then."""
+        producer = self.log.producers.by_id.get(producer_id)
+        return NO_OFFSET if producer is None else producer.marker_offset
 
     def advance(self, high_watermark: int) -> None:
         """Everything below is committed: readers may see it, producers are answered."""
@@ -123,7 +171,10 @@ class Partition:
         heappush(self._until, (end_offset, next(self._numbers), waiter))
 
     def watch(self, waiter: Waiter) -> int:
-        """Call once, at the next advance; a ticket for `unwatch`."""
+        """Call once, at the next advance; a ticket for `unwatch`.
+
+        The last stable offset needs no watch of its own: a transaction has ended when its marker is committed.
+        """
         ticket = next(self._numbers)
         self._watchers[ticket] = waiter
         return ticket
@@ -138,9 +189,18 @@ class Partition:
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True) -> Buffer:
-        """Committed batches from `offset` on; see Log.read."""
-        return self.log.read(offset, max_bytes, self.high_watermark, blocking=blocking, force=force)
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is committed, and so are, or are not, the transactions that it is part of."""
+        log = self.log
+        return log.stable_end(self.high_watermark) if log.has_transactions else self.high_watermark
+
+    def read(
+        self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True, stable: bool = False
+    ) -> Buffer:
+        """Committed batches from `offset` on, or only `stable` ones; see Log.read."""
+        limit = self.last_stable_offset if stable else self.high_watermark
+        return self.log.read(offset, max_bytes, limit, blocking=blocking, force=force)
 
 
 def _ignore(partition: Partition) -> None:

@@ -26,6 +26,7 @@ class TransactionValue:
     next_producer_id: Int64 = field("1+", tag=1, default=-1)
     producer_epoch: Int16
     next_producer_epoch: Int16 = field("1+", tag=3, default=-1)
+    last_producer_epoch: Int16 = field("1+", tag=4, default=-1)  # since KAFKA-20357
     transaction_timeout_ms: Int32
     transaction_status: Int8
     transaction_partitions: Array[PartitionsOfTopic] | None

@@ -78,10 +78,11 @@ def test_records_without_a_key_go() -> None:
 @pytest.mark.parametrize("codec", Codec)
 def test_a_batch_keeps_its_codec_and_its_producer(codec: Codec) -> None:
     log = compacted_log()
-    log.append(sent(9, 0, b"1", b"2" * 50, epoch=3, codec=codec, transactional=True), 5, NOW_MS)
+    log.append(sent(9, 0, b"1", b"2" * 50, epoch=3, codec=codec, transactional=True), 5, NOW_MS, may_begin=True)
+    log.append_own(marker_of(9, epoch=3), 5, NOW_MS)
     end_segment(log)
     compact(log)
-    (header,) = headers(log)
+    header, _ = headers(log)
     assert header.codec is codec
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 0)
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (0, 1, 5)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.image import ClusterImage
 from penstock.network.kafka import KafkaListener
 from penstock.network.large import BUFFERS_MAX, FIRST_BYTES, RECEIVE_BYTES, LargeRequest
 
@@ -17,6 +18,7 @@ class Answers:
     """As much of a broker as a listener looks at before the first request."""
 
     configs = Settings()
+    image = ClusterImage()
 
 
 @pytest.fixture

@@ -8,11 +8,24 @@ from penstock.broker.call import Call
 from penstock.broker.registry import APIS, handles
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
-from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE_ADVERTISED_FROM: Final = 0
 """librdkafka compresses only if Produce is said to reach back this far (KAFKA-18659); versions 0-2 are refused."""
+
+
+FEATURES: Final = {
+    "group.version": (1, 1),  # the consumer protocol, KIP-848
+    "transaction.version": (1, 2),  # 2: an epoch a transaction, partitions join by being written to, KIP-890
+}
+"""What clients look up before they speak newer protocols: the versions that are supported. The newest are in use."""
 
 
 @handles(ApiKey.API_VERSIONS)
@@ -35,5 +48,14 @@ def served(error: ErrorCode) -> ApiVersionsResponse:
                 max_version=api.versions[-1],
             )
             for key, api in sorted(APIS.items())
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=first, max_version=last)
+            for name, (first, last) in FEATURES.items()
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=last, max_version_level=last)
+            for name, (_, last) in FEATURES.items()
         ],
     )

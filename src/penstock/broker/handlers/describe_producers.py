@@ -46,5 +46,6 @@ def _state(producer_id: int, producer: Producer) -> ProducerState:
         producer_epoch=producer.epoch,
         last_sequence=newest.last_sequence if newest else -1,
         last_timestamp=newest.timestamp_ms if newest else -1,
-        coordinator_epoch=-1,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.first_offset,
     )

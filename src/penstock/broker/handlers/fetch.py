@@ -6,13 +6,17 @@ from collections.abc import Awaitable
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.fetch_sessions import FetchPlan, Key
+from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
+from penstock.log.log import Log
+from penstock.records.batch import batches
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -22,19 +26,17 @@ from penstock.wire.messages.fetch import (
 )
 from penstock.wire.schema import Buffer
 
-READ_COMMITTED = 1
 WARM_ATTEMPTS = 3
 
 
 @handles(ApiKey.FETCH)
 def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | Awaitable[FetchResponse] | None:
     try:
-        if request.isolation_level not in (0, READ_COMMITTED):
-            raise InvalidRequest(f"isolation level {request.isolation_level}; expected 0 or 1")
+        is_stable = wants_committed(request.isolation_level)
         plan = broker.sessions.plan(request, broker.clock.now_ms())
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
-    attempt = _Attempt(request, plan, broker)
+    attempt = _Attempt(request, plan, broker, is_stable)
     attempt.read()
     if attempt.cold:
         return _read_cold(attempt)
@@ -47,11 +49,11 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
 class _Attempt:
     """One look at all the partitions that a request wants."""
 
-    def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker) -> None:
+    def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
         self.request = request
         self.plan = plan
         self.broker = broker
-        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.is_stable = is_stable
         self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self.answers: list[tuple[Key, PartitionData]] = []
         self.cold: list[ColdRead] = []
@@ -86,20 +88,19 @@ class _Attempt:
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
             force = self.got_bytes == 0
-            records = partition.read(wanted.fetch_offset, limit_bytes, blocking=blocking, force=force)
+            records = partition.read(
+                wanted.fetch_offset, limit_bytes, blocking=blocking, force=force, stable=self.is_stable
+            )
         except ColdRead as cold:
             self.cold.append(cold)
         self.got_bytes += len(records)
-        return self._data(partition, wanted.partition, records)
-
-    def _data(self, partition: Partition, number: int, records: Buffer) -> PartitionData:
         return PartitionData(
-            partition_index=number,
+            partition_index=wanted.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
-            last_stable_offset=partition.high_watermark,
-            log_start_offset=partition.log.start_offset,
-            aborted_transactions=() if self.read_committed else None,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=_aborted(log, wanted.fetch_offset, records) if self.is_stable else None,
             records=records,
         )
 
@@ -109,7 +110,7 @@ class _Attempt:
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
-            last_stable_offset=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.start_offset,
             diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end),
             aborted_transactions=None,
@@ -133,6 +134,19 @@ class _Attempt:
                 for (name, topic_id), partitions in topics.items()
             ],
         )
+
+
+def _aborted(log: Log, offset: int, records: Buffer) -> list[AbortedTransaction]:
+    """What a reader must leave out of these records; the broker sends batches as they are (KIP-98)."""
+    if offset > log.newest_abort or not records:
+        return []
+    end = offset
+    for _, header in batches(records):
+        end = header.next_offset
+    return [
+        AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
+        for found in log.aborted_between(offset, end)
+    ]
 
 
 def _refusal(number: int, error: PenstockError) -> PartitionData:

@@ -4,6 +4,7 @@ from enum import IntEnum
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.log.times import find_latest_record, find_time
@@ -38,7 +39,8 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> Lis
             try:
                 partition = broker.partition(topic.name, b"", wanted.partition_index)
                 partition.check_epoch(wanted.current_leader_epoch)
-                answers.append(_find(partition, wanted))
+                is_stable = wants_committed(request.isolation_level)
+                answers.append(_find(partition, wanted, is_stable))
             except PenstockError as error:
                 answers.append(
                     ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
@@ -47,19 +49,21 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> Lis
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(partition: Partition, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _find(partition: Partition, wanted: ListOffsetsPartition, is_stable: bool) -> ListOffsetsPartitionResponse:
+    """`is_stable`: for a reader of committed records, to whom nothing from the last stable offset on is there yet."""
     log = partition.log
+    end = partition.last_stable_offset if is_stable else partition.high_watermark
     match wanted.timestamp:
         case Spec.LATEST:
-            timestamp, offset = -1, partition.high_watermark
+            timestamp, offset = -1, end
         case Spec.EARLIEST | Spec.EARLIEST_LOCAL:
             timestamp, offset = -1, log.start_offset
         case Spec.MAX_TIMESTAMP:
-            timestamp, offset = find_latest_record(log, partition.high_watermark) or (-1, -1)
+            timestamp, offset = find_latest_record(log, end) or (-1, -1)
         case Spec.LATEST_TIERED | Spec.EARLIEST_PENDING_UPLOAD:
             timestamp, offset = -1, -1  # there is no tiered storage
         case _:
-            timestamp, offset = find_time(log, wanted.timestamp, partition.high_watermark) or (-1, -1)
+            timestamp, offset = find_time(log, wanted.timestamp, end) or (-1, -1)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=0,

@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.joining import Joining, Key, find_joining, join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -25,7 +26,7 @@ from penstock.wire.schema import Buffer
 
 OPEN_INLINE_BYTES: Final = 16 << 10
 """Smaller batches are opened on the spot: a hop to a thread would cost more."""
-Opened = dict[tuple[str, bytes, int], Buffer | PenstockError]
+Opened = dict[Key, Buffer | PenstockError]
 
 
 @handles(ApiKey.PRODUCE)
@@ -34,15 +35,21 @@ def produce(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     if request.acks not in (-1, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; expected -1, 0 or 1")
+    joining = find_joining(request, broker) if request.transactional_id is not None else None
+    if joining:
+        _join_then_append(request, call, broker, joining)
+        return None
     if broker.partitions.open_batches:
-        closed = _batches_to_open(request, broker)
+        closed = _batches_to_open(request, broker, {})
         if closed:
             # Copied here and not in the coroutine: before that runs, another connection may read into the buffer.
             return _open_then_append(request, call, broker, closed, _copies(request))
     return _append_all(request, call, broker, {})
 
 
-def _append_all(request: ProduceRequest, call: Call, broker: Broker, opened: Opened) -> ProduceResponse | None:
+def _append_all(
+    request: ProduceRequest, call: Call, broker: Broker, opened: Opened, may_begin: bool = False
+) -> ProduceResponse | None:
     now_ms = broker.clock.now_ms()
     uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics = []
@@ -56,7 +63,7 @@ def _append_all(request: ProduceRequest, call: Call, broker: Broker, opened: Ope
                 partition = broker.partition(topic.name, topic.topic_id, data.index)
                 if isinstance(records, PenstockError):
                     raise records
-                appended = partition.append(_writable(records), now_ms)
+                appended = partition.append(_writable(records), now_ms, may_begin)
             except PenstockError as error:
                 answers.append(_refusal(data.index, error))
                 continue
@@ -169,22 +176,22 @@ class _Parked:
 # -- batches that must be opened
 
 
-def _batches_to_open(
-    request: ProduceRequest, broker: Broker
-) -> list[tuple[Partition, tuple[str, bytes, int], Buffer]]:
+def _batches_to_open(request: ProduceRequest, broker: Broker, opened: Opened) -> list[tuple[Partition, Key]]:
     found = []
     for topic in request.topic_data:
         table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
         for data in topic.partition_data:
             partition = table.get(data.index)
-            if partition is None or not partition.is_online or data.records is None:
+            key = topic.name, topic.topic_id, data.index
+            records = opened.get(key, data.records)
+            if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
-            if must_open(data.records, partition.log.settings):
-                found.append((partition, (topic.name, topic.topic_id, data.index), data.records))
+            if must_open(records, partition.log.settings):
+                found.append((partition, key))
     return found
 
 
-def _copies(request: ProduceRequest) -> dict[tuple[str, bytes, int], bytearray]:
+def _copies(request: ProduceRequest) -> Opened:
     return {
         (topic.name, topic.topic_id, data.index): bytearray(data.records)
         for topic in request.topic_data
@@ -197,19 +204,43 @@ async def _open_then_append(
     request: ProduceRequest,
     call: Call,
     broker: Broker,
-    closed: list[tuple[Partition, tuple[str, bytes, int], Buffer]],
-    copies: dict[tuple[str, bytes, int], bytearray],
+    closed: list[tuple[Partition, Key]],
+    opened: Opened,
+    may_begin: bool = False,
 ) -> ProduceResponse | None:
-    """Open what must be opened, on a thread if it is large. Every batch is taken from its copy."""
+    """Open what must be opened, on a thread if it is large. `opened` has a copy of every batch, or why it may not."""
     loop = asyncio.get_running_loop()
-    opened: Opened = dict(copies)
-    for partition, key, _ in closed:
+    for partition, key in closed:
+        batch = opened[key]
+        assert not isinstance(batch, PenstockError)
         try:
-            work = partial(admit, copies[key], partition.log.settings)
-            if len(copies[key]) <= OPEN_INLINE_BYTES:
+            work = partial(admit, batch, partition.log.settings)
+            if len(batch) <= OPEN_INLINE_BYTES:
                 opened[key] = work()
             else:
                 opened[key] = await loop.run_in_executor(broker.threads, work)
         except PenstockError as error:
             opened[key] = error
-    return _append_all(request, call, broker, opened)
+    return _append_all(request, call, broker, opened, may_begin)
+
+
+# -- batches that begin a transaction
+
+
+def _join_then_append(request: ProduceRequest, call: Call, broker: Broker, joining: list[Joining]) -> None:
+    """Ask the coordinator first. What it allows is appended at once, before anything else can end the transaction."""
+    opened = _copies(request)  # until the answer is there, another connection may read into the buffer
+
+    def on_joined(refused: dict[Key, PenstockError]) -> None:
+        opened.update(refused)
+        closed = _batches_to_open(request, broker, opened) if broker.partitions.open_batches else []
+        if closed:
+            broker.run(_open_then_append(request, call, broker, closed, opened, may_begin=True), answer)
+        else:
+            answer(_append_all(request, call, broker, opened, may_begin=True))
+
+    def answer(response: ProduceResponse | None) -> None:
+        if response is not None:
+            call.answer(response)
+
+    join(request, call.version, joining, broker, on_joined)

@@ -1,0 +1,69 @@
+"""Asking coordinators: a request becomes a command of the state machine that decides, and its reply the answer."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.broker.call import Call
+from penstock.foundation.decision import Ask
+from penstock.foundation.errors import PenstockError
+from penstock.replication.runtime import Answer
+from penstock.replication.runtimes import StateRuntimes
+
+Refuse = Callable[[PenstockError], Any]
+"""Makes the response that says an error."""
+
+
+def command(request: Any, call: Call) -> Ask:
+    """A request, with what a coordinator wants to know about whoever asks."""
+    return Ask(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
+
+
+def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: Refuse) -> None:
+    """Have the coordinator of a key answer a call: at once, or when it has something to say."""
+    runtimes.submit(key, command(request, call), _taker(call.answer, refuse))
+
+
+def ask_each(
+    runtimes: StateRuntimes,
+    parts: Sequence[tuple[str, Any]],
+    call: Call,
+    refuse: Callable[[Any, PenstockError], Any],
+    merge: Callable[[list[Any]], Any],
+) -> None:
+    """Have coordinators answer parts of a request, each found by its key; the call gets what is merged of them."""
+    gathering = Gathering(call, len(parts), merge)
+    for number, (key, part) in enumerate(parts):
+        runtimes.submit(key, command(part, call), gathering.taker(number, partial(refuse, part)))
+
+
+class Gathering:
+    """Answers a call when all parts of the answer are there; they are merged in the order of the questions."""
+
+    def __init__(self, call: Call, count: int, merge: Callable[[list[Any]], Any]) -> None:
+        self._call = call
+        self._merge = merge
+        self._parts: list[Any] = [None] * count
+        self._missing = count
+        if not count:
+            call.answer(merge([]))
+
+    def taker(self, number: int, refuse: Refuse) -> Answer:
+        """Takes one part."""
+
+        def take(part: Any) -> None:
+            self._parts[number] = part
+            self._missing -= 1
+            if not self._missing:
+                self._call.answer(self._merge(self._parts))
+
+        return _taker(take, refuse)
+
+
+def _taker(take: Callable[[Any], None], refuse: Refuse) -> Answer:
+    """Takes a reply, or makes one of the error that stands in its place."""
+
+    def answer(reply: Any) -> None:
+        take(refuse(reply) if isinstance(reply, PenstockError) else reply)
+
+    return answer

@@ -1,0 +1,103 @@
+"""The state machines that this broker runs, and what they are told of the world."""
+
+import secrets
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from penstock.broker.configs import Configs
+from penstock.broker.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.broker.markers import Markers
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.clock import Clock, Timer
+from penstock.groups.commands import TopicsChanged
+from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.settings import GroupSettings
+from penstock.replication.partitions import Partitions
+from penstock.replication.runtimes import StateRuntimes
+from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.transactions.settings import TransactionSettings
+
+
+def new_member_id(client_id: str) -> str:
+    """As Kafka names the members of groups."""
+    return f"{client_id}-{uuid.UUID(bytes=secrets.token_bytes(16), version=4)}"
+
+
+class Coordinators:
+    """Groups and transactions. Follows the image."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        configs: Configs,
+        clock: Clock,
+        timer: Timer,
+        threads: Executor,
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        self._partitions = partitions
+        self._configs = configs
+        self._image = image
+        self._topics: dict[bytes, str] = {}
+        markers = Markers(
+            partitions=partitions, clock=clock, timer=timer, knows=lambda topic: topic in image().by_name
+        )
+        self.groups = StateRuntimes(
+            topic=GROUPS_TOPIC,
+            make=self._new_group_coordinator,
+            partitions=partitions,
+            clock=clock,
+            timer=timer,
+            threads=threads,
+            perform=_nothing,
+        )
+        self.transactions = StateRuntimes(
+            topic=TRANSACTIONS_TOPIC,
+            make=self._new_transaction_coordinator,
+            partitions=partitions,
+            clock=clock,
+            timer=timer,
+            threads=threads,
+            perform=markers.write,
+        )
+        markers.transactions = self.transactions
+
+    def _new_group_coordinator(self, number: int) -> GroupCoordinator:
+        return GroupCoordinator(
+            settings=GroupSettings.of(self._configs.__getitem__), image=self._image(), new_member_id=new_member_id
+        )
+
+    def _new_transaction_coordinator(self, number: int) -> TransactionCoordinator:
+        partition = self._partitions.find(TRANSACTIONS_TOPIC, number)
+        assert partition is not None
+        return TransactionCoordinator(
+            settings=TransactionSettings.of(self._configs.__getitem__), coordinator_epoch=partition.leader_epoch
+        )
+
+    def apply(self, image: ClusterImage) -> None:
+        """Call after the partitions have followed the image."""
+        self.groups.apply(image)
+        self.transactions.apply(image)
+        group_settings = GroupSettings.of(self._configs.__getitem__)
+        transaction_settings = TransactionSettings.of(self._configs.__getitem__)
+        for runtime in self.groups.running:
+            assert isinstance(runtime.machine, GroupCoordinator)
+            runtime.machine.settings, runtime.machine.image = group_settings, image
+        for runtime in self.transactions.running:
+            assert isinstance(runtime.machine, TransactionCoordinator)
+            runtime.machine.settings = transaction_settings
+            runtime.machine.coordinator_epoch = runtime.partition.leader_epoch
+        topics = {topic_id: topic.name for topic_id, topic in image.topics.items()}
+        deleted = {name for topic_id, name in self._topics.items() if topic_id not in topics}
+        self._topics = topics
+        self.groups.tell_all(TopicsChanged(deleted=frozenset(deleted)))
+
+    def close(self) -> None:
+        self.groups.close()
+        self.transactions.close()
+
+
+def _nothing(effect: object) -> None:
+    """Groups ask for no effects."""

@@ -1,0 +1,35 @@
+"""DescribeGroups: classic groups and their members. Each group is asked for at its own coordinator."""
+
+from typing import Any
+
+from penstock.broker.asking import ask_each
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+
+@handles(ApiKey.DESCRIBE_GROUPS)
+def describe_groups(request: DescribeGroupsRequest, call: Call, broker: Broker) -> None:
+    parts = [(group_id, DescribeGroupsRequest(groups=(group_id,))) for group_id in request.groups]
+    ask_each(broker.groups, parts, call, _refused, _merge)
+
+
+def _refused(part: DescribeGroupsRequest, error: PenstockError) -> DescribeGroupsResponse:
+    (group_id,) = part.groups
+    refused = DescribedGroup(
+        error_code=error.code,
+        error_message=error.message,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )
+    return DescribeGroupsResponse(groups=(refused,))
+
+
+def _merge(answers: list[Any]) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[group for answer in answers for group in answer.groups])

@@ -1,0 +1,28 @@
+"""DescribeTransactions: how transactions stand (KIP-664). Each id is asked for at its own coordinator."""
+
+from typing import Any
+
+from penstock.broker.asking import ask_each
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.transactions.describing import not_described
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS)
+def describe_transactions(request: DescribeTransactionsRequest, call: Call, broker: Broker) -> None:
+    parts = [(name, DescribeTransactionsRequest(transactional_ids=(name,))) for name in request.transactional_ids]
+    ask_each(broker.transactions, parts, call, _refused, _merge)
+
+
+def _refused(part: DescribeTransactionsRequest, error: PenstockError) -> DescribeTransactionsResponse:
+    states = [not_described(name, error.code) for name in part.transactional_ids]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+
+def _merge(answers: list[Any]) -> DescribeTransactionsResponse:
+    states = [state for answer in answers for state in answer.transaction_states]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

@@ -1,0 +1,48 @@
+"""EndTxn: commit or abort. Answered when that is decided for good; the partitions are told after that."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from penstock.broker.asking import command
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.decision import Ask
+from penstock.foundation.errors import PenstockError
+from penstock.transactions.commands import EndTransaction
+from penstock.transactions.errors import NeedsProducerId
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+
+@handles(ApiKey.END_TXN)
+def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[EndTxnResponse | None] | None:
+    wanted = command(request, call)
+    needs: list[NeedsProducerId] = []
+
+    def answer(reply: Any) -> None:
+        if isinstance(reply, NeedsProducerId):
+            needs.append(reply)  # which is known at once, before anything has to be persisted
+        else:
+            _answer(call, reply)
+
+    broker.transactions.submit(request.transactional_id, wanted, answer)
+    return _end_with_fresh_id(wanted, call, broker) if needs else None
+
+
+async def _end_with_fresh_id(wanted: Ask, call: Call, broker: Broker) -> EndTxnResponse | None:
+    """Once in 32,767 transactions of a producer."""
+    try:
+        again = EndTransaction(ask=wanted, fresh_producer_id=await broker.producer_ids.take())
+    except PenstockError as error:
+        return _refused(error)
+    broker.transactions.submit(wanted.body.transactional_id, again, lambda reply: _answer(call, reply))
+    return None
+
+
+def _answer(call: Call, reply: Any) -> None:
+    call.answer(_refused(reply) if isinstance(reply, PenstockError) else reply)
+
+
+def _refused(error: PenstockError) -> EndTxnResponse:
+    return EndTxnResponse(throttle_time_ms=0, error_code=error.code)

@@ -1,0 +1,84 @@
+"""FindCoordinator: which broker decides about a group or a transactional id. Makes the internal topic if need be."""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.internal_topics import make_internal_topic
+from penstock.broker.registry import handles
+from penstock.cluster.image import NO_LEADER
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import CoordinatorNotAvailable, InvalidRequest, PenstockError
+from penstock.replication.runtimes import StateRuntimes
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+BATCHED_FROM: Final = 4
+"""From this version on a request may ask for several keys (KIP-699)."""
+
+
+@handles(ApiKey.FIND_COORDINATOR)
+def find_coordinator(
+    request: FindCoordinatorRequest, call: Call, broker: Broker
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    keys = request.coordinator_keys if call.version >= BATCHED_FROM else (request.key,)
+    try:
+        runtimes = _runtimes(request.key_type, broker)
+    except InvalidRequest as error:
+        return _response([_refusal(key, error) for key in keys], call.version)
+    if runtimes.topic in broker.image.by_name:
+        return _response([_find(key, runtimes, broker) for key in keys], call.version)
+    return _make_then_find(keys, runtimes, call.version, broker)
+
+
+def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
+    if key_type == GROUP:
+        return broker.groups
+    if key_type == TRANSACTION:
+        return broker.transactions
+    raise InvalidRequest(
+        f"key type {key_type} is not served; expected {GROUP} (group) or {TRANSACTION} (transaction)"
+    )
+
+
+async def _make_then_find(
+    keys: Sequence[str], runtimes: StateRuntimes, version: int, broker: Broker
+) -> FindCoordinatorResponse:
+    try:
+        await make_internal_topic(runtimes.topic, broker)
+    except PenstockError as error:
+        refusal = CoordinatorNotAvailable(f"{runtimes.topic} cannot be made: {error}")
+        return _response([_refusal(key, refusal) for key in keys], version)
+    return _response([_find(key, runtimes, broker) for key in keys], version)
+
+
+def _find(key: str, runtimes: StateRuntimes, broker: Broker) -> Coordinator:
+    number = runtimes.partition_of(key)
+    topic = broker.image.by_name.get(runtimes.topic)
+    state = topic.partitions.get(number) if topic and number is not None else None
+    if state is None or state.leader == NO_LEADER or state.leader not in broker.image.brokers:
+        return _refusal(key, CoordinatorNotAvailable(f"{runtimes.topic}-{number} has no leader now; try again"))
+    leader = broker.image.brokers[state.leader]
+    return Coordinator(
+        key=key, node_id=leader.node_id, host=leader.host, port=leader.port, error_code=0, error_message=None
+    )
+
+
+def _refusal(key: str, error: PenstockError) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+
+
+def _response(found: list[Coordinator], version: int) -> FindCoordinatorResponse:
+    if version >= BATCHED_FROM:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message if only.error_code else ErrorCode.NONE.name,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )

@@ -1,0 +1,18 @@
+"""Heartbeat: a member of a classic group is alive."""
+
+from penstock.broker.asking import ask
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import CoordinatorLoadInProgress, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@handles(ApiKey.HEARTBEAT)
+def heartbeat(request: HeartbeatRequest, call: Call, broker: Broker) -> None:
+    def refuse(error: PenstockError) -> HeartbeatResponse:
+        # While the coordinator reads its groups back nobody's session runs out: all is well, as in Kafka.
+        return HeartbeatResponse(error_code=0 if isinstance(error, CoordinatorLoadInProgress) else error.code)
+
+    ask(broker.groups, request.group_id, request, call, refuse)

@@ -1,0 +1,23 @@
+"""JoinGroup: become a member of a classic group; the answer comes when the group is put together."""
+
+from penstock.broker.asking import ask
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+@handles(ApiKey.JOIN_GROUP)
+def join_group(request: JoinGroupRequest, call: Call, broker: Broker) -> None:
+    def refuse(error: PenstockError) -> JoinGroupResponse:
+        return JoinGroupResponse(
+            error_code=error.code,
+            protocol_name=None if call.version >= 7 else "",
+            leader="",
+            member_id=request.member_id,
+            members=(),
+        )
+
+    ask(broker.groups, request.group_id, request, call, refuse)

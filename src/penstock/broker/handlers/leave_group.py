@@ -1,0 +1,17 @@
+"""LeaveGroup: members of a classic group go, and the others share their work."""
+
+from penstock.broker.asking import ask
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+@handles(ApiKey.LEAVE_GROUP)
+def leave_group(request: LeaveGroupRequest, call: Call, broker: Broker) -> None:
+    def refuse(error: PenstockError) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=error.code)
+
+    ask(broker.groups, request.group_id, request, call, refuse)

@@ -1,0 +1,35 @@
+"""ListGroups: all groups whose coordinator is this broker."""
+
+from typing import Any
+
+from penstock.broker.asking import Gathering, command
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import NotCoordinator, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+@handles(ApiKey.LIST_GROUPS)
+def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) -> ListGroupsResponse | None:
+    if broker.groups.is_loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=())
+    runtimes = list(broker.groups.loaded.values())
+    gathering = Gathering(call, len(runtimes), _merge)
+    for number, runtime in enumerate(runtimes):
+        runtime.submit(command(request, call), gathering.taker(number, _refused))
+    return None
+
+
+def _refused(error: PenstockError) -> ListGroupsResponse:
+    # Groups that have just gone to another broker are listed there.
+    return ListGroupsResponse(error_code=0 if isinstance(error, NotCoordinator) else error.code, groups=())
+
+
+def _merge(answers: list[Any]) -> ListGroupsResponse:
+    """All or an error: a list that is not whole would be taken for one that is."""
+    code = next((answer.error_code for answer in answers if answer.error_code), 0)
+    groups = () if code else [group for answer in answers for group in answer.groups]
+    return ListGroupsResponse(error_code=code, groups=groups)

@@ -1,0 +1,49 @@
+"""ListTransactions: all transactional ids whose coordinator is this broker (KIP-664, KIP-994, KIP-1152)."""
+
+from functools import partial
+from typing import Any
+
+from penstock.broker.asking import Gathering, command
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import NotCoordinator, PenstockError
+from penstock.transactions.describing import listing, not_listed
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+
+@handles(ApiKey.LIST_TRANSACTIONS)
+def list_transactions(
+    request: ListTransactionsRequest, call: Call, broker: Broker
+) -> ListTransactionsResponse | None:
+    if broker.transactions.is_loading:
+        return not_listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    # What is wrong with the filters is said even if there is nobody to ask.
+    none = listing((), request, now_ms=0)
+    if none.error_code:
+        return none
+    runtimes = list(broker.transactions.loaded.values())
+    gathering = Gathering(call, len(runtimes), partial(_merge, none))
+    for number, runtime in enumerate(runtimes):
+        runtime.submit(command(request, call), gathering.taker(number, _refused))
+    return None
+
+
+def _refused(error: PenstockError) -> ListTransactionsResponse:
+    # Transactions that have just gone to another broker are listed there.
+    return not_listed(ErrorCode.NONE if isinstance(error, NotCoordinator) else error.code)
+
+
+def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
+    """All or an error: a list that is not whole would be taken for one that is."""
+    code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
+    if code:
+        return not_listed(code)
+    return ListTransactionsResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=none.unknown_state_filters,
+        transaction_states=[state for answer in answers for state in answer.transaction_states],
+    )

@@ -1,0 +1,61 @@
+"""OffsetFetch: where groups are. Each group is asked for at its own coordinator."""
+
+from typing import Any
+
+from penstock.broker.asking import ask, ask_each
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+
+@handles(ApiKey.OFFSET_FETCH)
+def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> None:
+    if call.version < 8:
+        ask(broker.groups, request.group_id, request, call, lambda error: _refused(request, error, call.version))
+        return
+    parts = [
+        (group.group_id, OffsetFetchRequest(groups=(group,), require_stable=request.require_stable))
+        for group in request.groups
+    ]
+    ask_each(broker.groups, parts, call, _refused_group, _merge)
+
+
+def _code(error: PenstockError) -> int:
+    """Consumers before 3.9 do not expect COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR they do."""
+    return ErrorCode.NOT_COORDINATOR if isinstance(error, CoordinatorNotAvailable) else error.code
+
+
+def _refused_group(part: OffsetFetchRequest, error: PenstockError) -> OffsetFetchResponse:
+    (group,) = part.groups
+    refused = OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=_code(error))
+    return OffsetFetchResponse(groups=(refused,))
+
+
+def _merge(answers: list[Any]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=[group for answer in answers for group in answer.groups])
+
+
+def _refused(request: OffsetFetchRequest, error: PenstockError, version: int) -> OffsetFetchResponse:
+    if version >= 2:
+        return OffsetFetchResponse(error_code=_code(error))
+    # Version 1 has no place for an error but the partitions.
+    return OffsetFetchResponse(topics=[_refused_topic(topic, _code(error)) for topic in request.topics or ()])
+
+
+def _refused_topic(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTopic:
+    answers = [
+        OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=code)
+        for number in topic.partition_indexes
+    ]
+    return OffsetFetchResponseTopic(name=topic.name, partitions=answers)

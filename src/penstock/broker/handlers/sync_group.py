@@ -1,0 +1,17 @@
+"""SyncGroup: what a member is assigned; the leader brings what all are assigned."""
+
+from penstock.broker.asking import ask
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+@handles(ApiKey.SYNC_GROUP)
+def sync_group(request: SyncGroupRequest, call: Call, broker: Broker) -> None:
+    def refuse(error: PenstockError) -> SyncGroupResponse:
+        return SyncGroupResponse(error_code=error.code, assignment=b"")
+
+    ask(broker.groups, request.group_id, request, call, refuse)

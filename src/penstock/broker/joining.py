@@ -1,0 +1,116 @@
+"""Produce requests that begin a transaction on a partition: the coordinator is asked first (KIP-890).
+
+Without the question, a batch that arrives after its transaction has ended would open another one that nobody ends,
+and that would hold back readers for ever.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from penstock.broker.broker import Broker
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.errors import InvalidTxnState, PenstockError
+from penstock.foundation.ids import TopicPartition
+from penstock.records.batch import read_header
+from penstock.records.layout import HEADER_BYTES
+from penstock.replication.partition import Partition
+from penstock.transactions.commands import JoinTransaction
+from penstock.transactions.joining import code_for_producer
+from penstock.wire.messages.produce import ProduceRequest
+
+ABORTABLE_FROM: Final = 11
+"""From this version on a producer may be told to abort its transaction."""
+JOINS_FROM: Final = 12
+"""From this version on a partition joins a transaction by being written to."""
+
+
+_TRY_AGAIN: Final = frozenset(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+
+
+Key = tuple[str, bytes, int]
+"""How a request names a partition: by its topic's name or id, and its number."""
+
+
+class Joining(NamedTuple):
+    """A batch that would begin a transaction on its partition."""
+
+    key: Key
+    partition: Partition
+    producer: ProducerKey
+    guard: int
+
+
+class CannotJoin(PenstockError):
+    """What the coordinator said of one partition."""
+
+    def __init__(self, code: ErrorCode, version: int) -> None:
+        super().__init__(f"the transaction's coordinator says {code.name}")
+        told = code_for_producer(code, version >= ABORTABLE_FROM)
+        # Produce has no word for these, and clients try again on this one (as Kafka has it).
+        self.code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _TRY_AGAIN else told  # type: ignore[misc]
+
+
+def find_joining(request: ProduceRequest, broker: Broker) -> list[Joining]:
+    """The batches of a request that would begin a transaction on their partitions."""
+    found = []
+    for topic in request.topic_data:
+        table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
+        for data in topic.partition_data:
+            partition = table.get(data.index)
+            if partition is None or not partition.is_online or len(data.records or b"") < HEADER_BYTES:
+                continue
+            assert data.records is not None
+            header = read_header(data.records)
+            producer = ProducerKey(header.producer_id, header.producer_epoch)
+            if header.is_transactional and not partition.log.is_in_transaction(*producer):
+                key = topic.name, topic.topic_id, data.index
+                found.append(Joining(key, partition, producer, partition.guard(producer.producer_id)))
+    return found
+
+
+def join(
+    request: ProduceRequest,
+    version: int,
+    joining: Sequence[Joining],
+    broker: Broker,
+    then: Callable[[dict[Key, PenstockError]], None],
+) -> None:
+    """Ask the coordinator, once for each producer; `then` gets those that may not be written to, and why."""
+    assert request.transactional_id is not None
+    refused: dict[Key, PenstockError] = {}
+    by_producer: dict[ProducerKey, list[Joining]] = {}
+    for each in joining:
+        by_producer.setdefault(each.producer, []).append(each)
+    waiting = len(by_producer)
+
+    def on_answer(asked: list[Joining], value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
+        nonlocal waiting
+        for each in asked:
+            code = value.code if isinstance(value, PenstockError) else value[each.partition.name]
+            if code:
+                refused[each.key] = CannotJoin(code, version)
+            elif each.partition.guard(each.producer.producer_id) != each.guard:
+                refused[each.key] = InvalidTxnState(
+                    f"{each.partition.name}: the transaction ended before the batch came to it"
+                )
+        waiting -= 1
+        if not waiting:
+            then(refused)
+
+    for producer, asked in by_producer.items():
+        command = JoinTransaction(
+            transactional_id=request.transactional_id,
+            producer=producer,
+            partitions=tuple(each.partition.name for each in asked),
+            verify_only=version < JOINS_FROM,
+        )
+        broker.transactions.submit(request.transactional_id, command, partial(on_answer, asked))

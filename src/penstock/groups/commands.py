@@ -1,0 +1,11 @@
+"""What the coordinator of groups is told, besides an Ask with a request of one of the group APIs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChanged:
+    """The image that the coordinator holds is a new one."""
+
+    deleted: frozenset[str]
+    """Names of topics that are gone, and maybe there again under other ids."""

@@ -1,0 +1,163 @@
+"""A consumer group's records, made of what the group knows and read back into it."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from penstock.groups import records
+from penstock.groups.consumer_members import Held, Member, MemberState, TopicIdPartition, by_topic
+from penstock.groups.records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
+    GroupKey,
+    MemberKey,
+    RegularExpressionKey,
+    TargetTopicPartitions,
+)
+
+
+class Change(NamedTuple):
+    """One record, decoded: its kind, its key, and its value, None if it is gone."""
+
+    kind: int
+    key: Any
+    value: Any | None
+
+
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
+    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return Change(records.CONSUMER_GROUP_METADATA, GroupKey(group=group_id), value)
+
+
+def target_epoch(group_id: str, epoch: int, at_ms: int) -> Change:
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=at_ms)
+    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, GroupKey(group=group_id), value)
+
+
+def target(group_id: str, member_id: str, places: Iterable[TopicIdPartition]) -> Change:
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            TargetTopicPartitions(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in by_topic(places).items()
+        ]
+    )
+    key = MemberKey(group=group_id, member_id=member_id)
+    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, value)
+
+
+def member_metadata(group_id: str, member: Member) -> Change:
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+        classic_member_metadata=member.classic,
+    )
+    key = MemberKey(group=group_id, member_id=member.member_id)
+    return Change(records.CONSUMER_GROUP_MEMBER_METADATA, key, value)
+
+
+def current_assignment(group_id: str, member: Member) -> Change:
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_write_held(member.assigned),
+        partitions_pending_revocation=_write_held(member.revoking),
+    )
+    key = MemberKey(group=group_id, member_id=member.member_id)
+    return Change(records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, value)
+
+
+def regex(group_id: str, text: str, topics: Iterable[str], version: int, at_ms: int) -> Change:
+    value = ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=at_ms)
+    key = RegularExpressionKey(group=group_id, regular_expression=text)
+    return Change(records.CONSUMER_GROUP_REGULAR_EXPRESSION, key, value)
+
+
+def without_regex(group_id: str, text: str) -> Change:
+    key = RegularExpressionKey(group=group_id, regular_expression=text)
+    return Change(records.CONSUMER_GROUP_REGULAR_EXPRESSION, key, None)
+
+
+def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
+    """First what they hold, last who they are: what is read back never holds partitions for nobody."""
+    kinds = (
+        records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+        records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+        records.CONSUMER_GROUP_MEMBER_METADATA,
+    )
+    return [
+        Change(kind, MemberKey(group=group_id, member_id=member_id), None)
+        for kind in kinds
+        for member_id in member_ids
+    ]
+
+
+def without_group(group_id: str) -> list[Change]:
+    kinds = (records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, records.CONSUMER_GROUP_METADATA)
+    return [Change(kind, GroupKey(group=group_id), None) for kind in kinds]
+
+
+def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topic_names=frozenset(value.subscribed_topic_names),
+        topic_regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        assignor=value.server_assignor,
+        classic=value.classic_member_metadata,
+    )
+
+
+def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue) -> Member:
+    return replace(
+        member,
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=MemberState.of(value.state),
+        assigned=_read_held(value.assigned_partitions, value.member_epoch),
+        revoking=_read_held(value.partitions_pending_revocation, value.member_epoch),
+    )
+
+
+def read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> frozenset[TopicIdPartition]:
+    return frozenset(
+        TopicIdPartition(topic.topic_id, number) for topic in value.topic_partitions for number in topic.partitions
+    )
+
+
+def _write_held(held: Held) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=numbers,
+            assignment_epochs=[held[TopicIdPartition(topic_id, number)] for number in numbers],
+        )
+        for topic_id, numbers in by_topic(held).items()
+    ]
+
+
+def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
+    """Records from before KIP-1251 have no epochs: the member's own is as good as any that can be known."""
+    held: dict[TopicIdPartition, int] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        for number, epoch in zip(topic.partitions, epochs, strict=True):
+            held[TopicIdPartition(topic.topic_id, number)] = epoch
+    return held

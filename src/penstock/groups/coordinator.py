@@ -1,0 +1,388 @@
+"""The coordinator of all groups that hash to one partition of `__consumer_offsets`.
+
+Pure; see foundation/decision.py. A group is what group.py says: a classic one (classic.py), or a consumer group of
+the newer protocol (consumer.py). Here groups are found, made, told of time and of topics, and forgotten.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.timers import Timers
+from penstock.groups import attending, committing, describing, fetching, joining, records
+from penstock.groups.classic import RETRY_MS, ClassicGroup
+from penstock.groups.commands import TopicsChanged
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    NonEmptyGroup,
+    UnknownMemberId,
+)
+from penstock.groups.expiry import Sweep
+from penstock.groups.group import Group
+from penstock.groups.offsets import Offsets, offset_tombstone
+from penstock.groups.outbox import Outbox
+from penstock.groups.settings import GroupSettings
+from penstock.wire.messages import consumer_group_describe
+from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.wire.messages.heartbeat import HeartbeatRequest
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.wire.messages.offset_delete import OffsetDeleteRequest
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest
+from penstock.wire.messages.sync_group import SyncGroupRequest
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.wire.state import kind_of, read_key, read_value
+
+OF_CONSUMER_GROUPS: Final[dict[int, tuple[type, type]]] = {
+    records.CONSUMER_GROUP_METADATA: (records.GroupKey, records.ConsumerGroupMetadataValue),
+    records.CONSUMER_GROUP_MEMBER_METADATA: (records.MemberKey, records.ConsumerGroupMemberMetadataValue),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
+        records.GroupKey,
+        records.ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
+        records.MemberKey,
+        records.ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
+        records.MemberKey,
+        records.ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    records.CONSUMER_GROUP_REGULAR_EXPRESSION: (
+        records.RegularExpressionKey,
+        records.ConsumerGroupRegularExpressionValue,
+    ),
+}
+"""Kinds of records that are a consumer group's own, with the classes of their keys and values."""
+SWEEP: Final = ("", "sweep", "")
+TOPICS: Final = ("", "topics", "")
+"""Timers of the coordinator itself: offsets may be too old; a change of topics could maybe not be persisted."""
+SWEEP_PAUSE_MS: Final = 1
+
+
+class GroupCoordinator:
+    """A StateMachine. `settings` and `image` are replaced by the shell when they change."""
+
+    def __init__(self, *, settings: GroupSettings, image: ClusterImage, new_member_id: Callable[[str], str]) -> None:
+        self.settings = settings
+        self.image = image
+        self._new_member_id = new_member_id
+        self._timers: Timers[tuple[str, str, str]] = Timers()
+        self.groups: dict[str, Group] = {}
+        """Those that have members, or are about to have, or a record, or offsets."""
+        self.offsets: Final = Offsets()
+        self._drafts: dict[str, ConsumerGroup] = {}
+        """Consumer groups that come into being if what was just decided is persisted."""
+        self._deleted: set[str] = set()
+        """Topics whose offsets are being removed."""
+        self._sweep: Sweep | None = None
+        self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
+            JoinGroupRequest: self._join,
+            SyncGroupRequest: self._sync,
+            HeartbeatRequest: self._heartbeat,
+            LeaveGroupRequest: self._leave,
+            OffsetCommitRequest: lambda ticket, ask, now_ms: committing.commit(self, ticket, ask, now_ms),
+            TxnOffsetCommitRequest: lambda ticket, ask, now_ms: committing.commit_in_transaction(
+                self, ticket, ask, now_ms
+            ),
+            OffsetFetchRequest: lambda ticket, ask, _: fetching.fetch(self, ticket, ask),
+            OffsetDeleteRequest: lambda ticket, ask, _: fetching.delete(self, ticket, ask),
+            DescribeGroupsRequest: self._describe,
+            ListGroupsRequest: self._list,
+            DeleteGroupsRequest: self._delete,
+            ConsumerGroupHeartbeatRequest: self._consumer_heartbeat,
+            ConsumerGroupDescribeRequest: self._consumer_describe,
+        }
+
+    # -- the state machine
+
+    def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+        self._drafts.clear()
+        if isinstance(command, TopicsChanged):
+            self._deleted |= command.deleted
+            return self._on_topics_changed(now_ms)
+        return self._handlers[type(command.body)](ticket, command, now_ms)
+
+    def wake(self, now_ms: int) -> Decision:
+        """Do the first thing that is due and comes to something: the next one may depend on it."""
+        self._drafts.clear()
+        while True:
+            key = self._timers.take(now_ms)
+            if key is None:
+                return NOTHING
+            decision = self._due(key, now_ms)
+            if decision != NOTHING:
+                return decision
+
+    def _due(self, key: tuple[str, str, str], now_ms: int) -> Decision:
+        if key == SWEEP:
+            return self._on_sweep(now_ms)
+        if key == TOPICS:
+            return self._on_topics_changed(now_ms)
+        group_id, kind, member_id = key
+        group = self.groups.get(group_id)
+        if group is None:
+            return NOTHING
+        decision = group.due(kind, member_id, now_ms)
+        self._settle(group_id)
+        return decision
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return self._timers.next_ms
+
+    def loaded(self, now_ms: int) -> None:
+        for group in self.groups.values():
+            group.loaded(now_ms)
+        self._timers.set(SWEEP, now_ms + self.settings.offsets_check_interval_ms)
+
+    def apply(self, record: StateRecord, producer_id: int) -> None:
+        kind = kind_of(record.key)
+        if kind == records.OFFSET_COMMIT:
+            key = read_key(records.OffsetCommitKey, record.key)
+            offset = None if record.value is None else read_value(records.OffsetCommitValue, record.value)
+            self.offsets.apply(key, offset, producer_id)
+            self._settle(key.group)
+        elif kind == records.GROUP_METADATA:
+            self._apply_classic(record)
+        elif kind in OF_CONSUMER_GROUPS:
+            self._apply_consumer(kind, record)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        for group_id in self.offsets.end_transaction(producer_id, committed):
+            self._settle(group_id)
+
+    # -- which groups there are
+
+    def _apply_classic(self, record: StateRecord) -> None:
+        group_id = read_key(records.GroupKey, record.key).group
+        value = None if record.value is None else read_value(records.GroupMetadataValue, record.value)
+        group = self.groups.get(group_id)
+        if value is not None and not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = self._new_classic(group_id)
+        if isinstance(group, ClassicGroup):
+            group.apply_record(records.GROUP_METADATA, records.GroupKey(group=group_id), value)
+            if value is None:
+                del self.groups[group_id]
+        self._settle(group_id)
+
+    def _apply_consumer(self, kind: int, record: StateRecord) -> None:
+        """The last record says of which kind a group is: only one that is empty changes its kind."""
+        key_class, value_class = OF_CONSUMER_GROUPS[kind]
+        key: Any = read_key(key_class, record.key)
+        value: Any = None if record.value is None else read_value(value_class, record.value)
+        group = self.groups.get(key.group)
+        if value is not None and not isinstance(group, ConsumerGroup):
+            if isinstance(group, ClassicGroup):
+                group.close()
+            group = self._drafts.get(key.group) or self._new_consumer(key.group)
+            self.groups[key.group] = group
+        if isinstance(group, ConsumerGroup):
+            group.apply_record(kind, key, value)
+            if kind == records.CONSUMER_GROUP_METADATA and value is None:
+                del self.groups[key.group]
+        self._settle(key.group)
+
+    def _settle(self, group_id: str) -> None:
+        """Offsets alone make a group, and a classic one that nothing holds any more is none."""
+        group = self.groups.get(group_id)
+        has_offsets = self.offsets.has_any(group_id)
+        if group is None and has_offsets:
+            self.groups[group_id] = self._new_classic(group_id)
+        elif isinstance(group, ClassicGroup) and group.is_vacant and not has_offsets:
+            del self.groups[group_id]
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id=group_id, settings=lambda: self.settings, timers=self._timers)
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id=group_id,
+            settings=lambda: self.settings,
+            image=lambda: self.image,
+            timers=self._timers,
+            new_member_id=self._new_member_id,
+        )
+
+    # -- members of classic groups
+
+    def _join(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: JoinGroupRequest = ask.body
+        _check_group_id(request.group_id)
+        low_ms, high_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
+        if not low_ms <= request.session_timeout_ms <= high_ms:
+            raise InvalidSessionTimeout(
+                f"session timeout {request.session_timeout_ms} ms; expected {low_ms} to {high_ms} ms"
+            )
+        out = Outbox()
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            raise InconsistentGroupProtocol(f"group {request.group_id!r} speaks the newer protocol")
+        if not isinstance(group, ClassicGroup):
+            if request.member_id:
+                raise UnknownMemberId(f"{request.member_id!r} is no member of group {request.group_id!r}; join again")
+            # An empty group changes its kind. If that is not persisted, what is lost is the record of an empty group.
+            out.records += group.tombstones() if group else ()
+            group = self._new_classic(request.group_id)
+        joining.join(group, out, ticket, ask, self._new_member_id, now_ms)
+        self.groups[request.group_id] = group
+        return out.decision()
+
+    def _sync(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        out = Outbox()
+        attending.sync(self._classic(ask.body.group_id), out, ticket, ask, now_ms)
+        return out.decision()
+
+    def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        out = Outbox()
+        attending.heartbeat(self._classic(ask.body.group_id), out, ticket, ask, now_ms)
+        return out.decision()
+
+    def _leave(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        group_id = ask.body.group_id
+        _check_group_id(group_id)
+        group = self.groups.get(group_id)
+        out = Outbox()
+        attending.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
+        self._settle(group_id)
+        return out.decision()
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        """The group of someone who says that it is a member."""
+        _check_group_id(group_id)
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberId(f"there is no classic group {group_id!r}; join first")
+        return group
+
+    # -- members of consumer groups
+
+    def _consumer_heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: ConsumerGroupHeartbeatRequest = ask.body
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.heartbeat(ticket, ask, now_ms)
+        if request.member_epoch != 0 or (group is not None and not group.is_empty):
+            why = "there is none" if group is None else "it is a classic group"
+            raise GroupIdNotFound(f"consumer group {request.group_id!r}: {why}")
+        draft = self._new_consumer(request.group_id)
+        decision = draft.heartbeat(ticket, ask, now_ms)
+        self._drafts[request.group_id] = draft
+        before = group.tombstones() if group else ()
+        return Decision(persist=(*before, *decision.persist), replies=decision.replies, effects=decision.effects)
+
+    def _consumer_describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        groups = []
+        for group_id in ask.body.group_ids:
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                groups.append(group.describe())
+                continue
+            why = "there is no such group" if group is None else "it is not a consumer group"
+            groups.append(
+                consumer_group_describe.DescribedGroup(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=f"{group_id!r}: {why}",
+                    group_id=group_id,
+                    group_state="",
+                    group_epoch=0,
+                    assignment_epoch=0,
+                    assignor_name="",
+                    members=(),
+                )
+            )
+        return _replying(ticket, ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups))
+
+    # -- those who look from outside
+
+    def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: DescribeGroupsRequest = ask.body
+        groups = [
+            describing.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
+        ]
+        return _replying(ticket, DescribeGroupsResponse(groups=groups))
+
+    def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        groups = [describing.listed(group_id, group) for group_id, group in self.groups.items()]
+        wanted = [group for group in groups if describing.is_wanted(group, ask.body)]
+        return _replying(ticket, ListGroupsResponse(error_code=0, groups=wanted))
+
+    def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: DeleteGroupsRequest = ask.body
+        out = Outbox()
+        results = []
+        for group_id in dict.fromkeys(request.groups_names):
+            code = ErrorCode.NONE
+            try:
+                out.records += self._removal(group_id)
+            except PenstockError as error:
+                code = error.code
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        out.reply(ticket, DeleteGroupsResponse(throttle_time_ms=0, results=results))
+        return out.decision()
+
+    def _removal(self, group_id: str) -> list[StateRecord]:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        if not group.is_empty:
+            raise NonEmptyGroup(f"group {group_id!r} has members; stop them first")
+        tombstones = [offset_tombstone(group_id, *place) for place in self.offsets.places(group_id)]
+        return [*tombstones, *group.tombstones()]
+
+    # -- topics and time
+
+    def _on_topics_changed(self, now_ms: int) -> Decision:
+        """Offsets of topics that are gone go too, and consumer groups look at what they subscribe to."""
+        changes: list[StateRecord] = []
+        for topic in sorted(self._deleted):
+            stale = dict.fromkeys(self._stale_places(topic))
+            changes += (offset_tombstone(group_id, topic, number) for group_id, number in stale)
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                changes += group.topics_changed(now_ms).persist
+        if changes:
+            self._timers.set(TOPICS, now_ms + RETRY_MS)  # to see whether it was persisted
+        else:
+            self._deleted.clear()
+        return Decision(persist=tuple(changes))
+
+    def _stale_places(self, topic: str) -> list[tuple[str, int]]:
+        """Groups and partitions whose offsets are not those of the topic that has the name now."""
+        known = self.image.by_name.get(topic)
+        topic_id = known.topic_id if known else None
+        offsets = list(self.offsets.of_topic(topic))
+        current = {(group_id, number) for group_id, number, found in offsets if found.topic_id == topic_id}
+        return [(group_id, number) for group_id, number, _ in offsets if (group_id, number) not in current]
+
+    def _on_sweep(self, now_ms: int) -> Decision:
+        if self._sweep is None:
+            self._sweep = Sweep(self)
+        tombstones = self._sweep.go_on(now_ms)
+        if self._sweep.is_over:
+            self._sweep = None
+            self._timers.set(SWEEP, now_ms + self.settings.offsets_check_interval_ms)
+        else:
+            self._timers.set(SWEEP, now_ms + SWEEP_PAUSE_MS)
+        return Decision(persist=tombstones)
+
+
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise InvalidGroupId("a group needs an id; it is empty")
+
+
+def _replying(ticket: Ticket, response: Any) -> Decision:
+    return Decision(replies=(Reply(ticket=ticket, value=response),))

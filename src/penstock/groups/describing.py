@@ -1,0 +1,64 @@
+"""DescribeGroups and ListGroups: what is said about groups to those who are no members."""
+
+from penstock.foundation.codes import ErrorCode
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.group import Group
+from penstock.groups.membership import State
+from penstock.groups.subscribed import CONSUMER
+from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
+
+
+def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+    """A classic group; to this API, groups of the newer protocol are not there."""
+    if not isinstance(group, ClassicGroup):
+        # From version 6 on a group that is not there is an error (KIP-1043); before it was dead.
+        why = "there is no such group" if group is None else "it is not a classic group"
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE,
+            error_message=f"{group_id!r}: {why}" if version >= 6 else None,
+            group_id=group_id,
+            group_state=State.DEAD.value,
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+    protocol = group.protocol if group.state is State.STABLE else None
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if protocol is None else member.metadata(protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.roster
+        ],
+    )
+
+
+def listed(group_id: str, group: Group) -> ListedGroup:
+    if isinstance(group, ClassicGroup):
+        protocol_type, group_type = group.protocol_type or "", CLASSIC_TYPE
+    else:
+        protocol_type, group_type = CONSUMER, CONSUMER_TYPE
+    return ListedGroup(
+        group_id=group_id, protocol_type=protocol_type, group_state=group.state_name, group_type=group_type
+    )
+
+
+def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
+    """Whether a list is to have it. Names that no state or type has match nothing."""
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {name.strip().lower() for name in request.types_filter}
+    return (not states or group.group_state.lower() in states) and (not types or group.group_type in types)

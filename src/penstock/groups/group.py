@@ -1,0 +1,53 @@
+"""What a group is to its coordinator, whichever protocol its members speak."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.decision import Decision, StateRecord
+from penstock.groups.offsets import Offsets
+from penstock.groups.settings import GroupSettings
+
+
+class Group(Protocol):
+    """One group. ClassicGroup and ConsumerGroup are such."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka's tools show it."""
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether its members may be reading a topic, so that its offsets there must stay."""
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raises what stands against telling this member what is committed."""
+
+    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """A timer that the group has set is due."""
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything was read back: its members have as much time as if all had been heard of now."""
+
+    def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
+        """A record about the group was persisted, or is read back."""
+
+    def tombstones(self) -> tuple[StateRecord, ...]:
+        """What removes the group."""
+
+
+class Holder(Protocol):
+    """All that one coordinator holds, for those who only look."""
+
+    settings: GroupSettings
+    image: ClusterImage
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """By their ids."""
+
+    @property
+    def offsets(self) -> Offsets: ...

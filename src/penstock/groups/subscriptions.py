@@ -1,0 +1,97 @@
+"""What a group subscribes to: names, and regular expressions that the broker resolves (KIP-848)."""
+
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import re2
+
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.groups.consumer_errors import InvalidRegularExpression
+
+REGEX_CHARS_MAX: Final = 4096
+REGEX_STEPS_MAX: Final = 5000
+"""How large an expression may be once it is compiled: `.{900}` is short to write."""
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.never_capture = True
+
+
+class TopicPattern:
+    """A regular expression in RE2's syntax, which is what Kafka's clients send.
+
+    Matching takes time linear in the name, whatever the expression says: nobody can stall the broker with one.
+    A name is matched once; when topics change, only the new ones are looked at.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > REGEX_CHARS_MAX:
+            raise InvalidRegularExpression(
+                f"a regular expression of {len(text)} characters; {REGEX_CHARS_MAX} are allowed: subscribe by names"
+            )
+        try:
+            self._compiled = re2.compile(text, _OPTIONS)
+        except (re2.error, UnicodeEncodeError) as error:
+            raise InvalidRegularExpression(f"{text[:80]!r} cannot be read in RE2's syntax: {error}") from None
+        if self._compiled.programsize > REGEX_STEPS_MAX:
+            raise InvalidRegularExpression(
+                f"{text[:80]!r} takes {self._compiled.programsize} steps once compiled; {REGEX_STEPS_MAX} are allowed"
+            )
+        self._text = text
+        self._known: dict[str, bool] = {}
+
+    def matching(self, topics: Mapping[str, Topic]) -> frozenset[str]:
+        """Those whose whole name matches."""
+        known = self._known
+        self._known = {name: known[name] if name in known else self._matches(topic) for name, topic in topics.items()}
+        return frozenset(name for name, matches in self._known.items() if matches)
+
+    def _matches(self, topic: Topic) -> bool:
+        # A group that reads `.*` must not read its own commits, which would never end.
+        if topic.is_internal:
+            return topic.name == self._text
+        return self._compiled.fullmatch(topic.name) is not None
+
+
+class Patterns:
+    """The expressions of one group, each compiled once. Remembers nothing that cannot be worked out again."""
+
+    def __init__(self) -> None:
+        self._by_text: dict[str, TopicPattern | None] = {}
+
+    def check(self, text: str) -> None:
+        """Raises InvalidRegularExpression."""
+        if self._by_text.get(text) is None:
+            self._by_text[text] = TopicPattern(text)
+
+    def resolve(self, texts: Collection[str], topics: Mapping[str, Topic]) -> dict[str, frozenset[str]]:
+        """The topics that match each. What is not asked for is forgotten."""
+        self._by_text = {text: self._by_text.get(text) or _read(text) for text in texts}
+        return {
+            text: pattern.matching(topics) if pattern is not None else frozenset()
+            for text, pattern in self._by_text.items()
+        }
+
+
+def _read(text: str) -> TopicPattern | None:
+    try:
+        return TopicPattern(text)
+    except InvalidRegularExpression:
+        return None  # read back from the log, where a broker with other bounds has written it: it matches nothing
+
+
+def metadata_hash(names: Iterable[str], image: ClusterImage) -> int:
+    """A number that changes when one of the topics comes, goes or grows; 0 if there are none (KIP-1101).
+
+    Racks are not part of it: none of the assignors looks at them.
+    """
+    digest = blake2b(digest_size=8)
+    found = False
+    for name in sorted(names):
+        topic = image.by_name.get(name)
+        if topic is not None:
+            found = True
+            digest.update(topic.topic_id)
+            digest.update(f"{len(name)}:{name}:{len(topic.partitions)};".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0

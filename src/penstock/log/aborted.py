@@ -1,0 +1,163 @@
+"""The aborted transactions of a segment: what a reader of committed records must leave out.
+
+A small file beside the segment, made with its first entry, one entry for each transaction whose abort marker lies in
+the segment, in the order of the markers. An entry is written before its marker, so that a killed process leaves one
+too many and never one too few; entries are synced with their segment. Only what is asked for is read.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock.foundation.errors import StorageError
+from penstock.log.disk import Disk, File
+from penstock.log.transactions import AbortedTransaction
+from penstock.wire.schema import Buffer
+
+_FIELDS: Final = struct.Struct(">qqqq")
+_CRC: Final = struct.Struct(">I")
+ENTRY_BYTES: Final = _FIELDS.size + _CRC.size
+_READ_ENTRIES: Final = 64
+
+
+class AbortedList:
+    """One segment's entries. Knows how many there are; `measure` finds out for a file that was there before."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: File | None = None
+        self.count = 0
+        self._unsynced = False
+
+    def measure(self, base_offset: int) -> int | None:
+        """Count the entries. Damaged ones are cut off; then markers from the returned offset on may lack theirs."""
+        data = self._disk.load(self._path) or b""
+        self.count, behind = 0, base_offset
+        self._unsynced = bool(data)  # for all we know
+        while len(data) - self.count * ENTRY_BYTES >= ENTRY_BYTES:
+            entry = _unpack(data, self.count * ENTRY_BYTES)
+            if entry is None or entry.last_offset < behind:
+                break
+            behind = entry.last_offset + 1
+            self.count += 1
+        if self.count * ENTRY_BYTES == len(data):
+            return None
+        self._open().truncate(self.count * ENTRY_BYTES)
+        return behind
+
+    def make(self) -> None:
+        """Have a file, even if it stays empty."""
+        self._open().truncate(self.count * ENTRY_BYTES)
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self._path)
+        return self._file
+
+    def add(self, entry: AbortedTransaction) -> None:
+        """Behind all others, or StorageError and nothing happened."""
+        fields = _FIELDS.pack(*entry)
+        file = self._open()
+        file.truncate(self.count * ENTRY_BYTES)  # what is behind was torn, or could not be taken back
+        file.append(fields + _CRC.pack(zlib.crc32(fields)))
+        self.count += 1
+        self._unsynced = True
+
+    def take_back(self) -> None:
+        """The marker of the newest entry could not be written."""
+        self._keep(self.count - 1)
+
+    def _keep(self, count: int) -> None:
+        if count == self.count:
+            return
+        self.count = count
+        self._unsynced = True
+        self._open().truncate(count * ENTRY_BYTES)
+
+    def cut(self, offset: int) -> None:
+        """Forget every entry whose marker is at an offset or after it."""
+        self._keep(self._number(offset))
+
+    def _number(self, offset: int) -> int:
+        """How many entries have their markers before an offset."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if next(self._entries(middle)).last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _entries(self, number: int, ahead: int = 1) -> Iterator[AbortedTransaction]:
+        while number < self.count:
+            data = self._open().read(number * ENTRY_BYTES, min(ahead, self.count - number) * ENTRY_BYTES)
+            for at in range(0, len(data), ENTRY_BYTES):
+                entry = _unpack(data, at)
+                if entry is None:
+                    raise StorageError(f"{self._path} is damaged in entry {number}; the next start makes it anew")
+                yield entry
+                number += 1
+
+    @property
+    def newest(self) -> int:
+        """The offset of the last marker, or -1."""
+        return next(self._entries(self.count - 1)).last_offset if self.count else -1
+
+    def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Entries whose markers are at an offset or after it."""
+        return self._entries(self._number(offset), _READ_ENTRIES)
+
+    def take_unsynced(self) -> File | None:
+        """The file, if something has changed since it was last asked for: it needs a sync."""
+        if not self._unsynced:
+            return None
+        self._unsynced = False
+        return self._open()
+
+    def sync(self) -> None:
+        file = self.take_unsynced()
+        if file is not None:
+            file.sync()
+
+    def replace_from(self, offset: int, entries: Sequence[AbortedTransaction]) -> None:
+        """Have these entries, and no others, for the markers from an offset on; for good."""
+        if list(self.ended_from(offset)) != entries:
+            self.cut(offset)
+            for entry in entries:
+                self.add(entry)
+            self.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        self.close()
+        self._disk.remove(self._path)
+
+
+def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
+    """The entry at a position, or None if its bytes are damaged."""
+    (crc,) = _CRC.unpack_from(data, at + _FIELDS.size)
+    if zlib.crc32(memoryview(data)[at : at + _FIELDS.size]) != crc:
+        return None
+    return AbortedTransaction(*_FIELDS.unpack_from(data, at))
+
+
+def aborted_between(lists: Iterator[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
+    """Transactions with records before the offset `end` that were aborted at the offset `first` or after it.
+
+    `lists` are those of the segments from the one that holds `first` on.
+    """
+    found = []
+    for aborted in lists:
+        for entry in aborted.ended_from(first) if aborted.count else ():
+            if entry.first_offset < end:
+                found.append(entry)
+            if entry.last_stable_offset >= end:
+                return found
+    return found

@@ -1,0 +1,308 @@
+"""The transaction coordinator: every transactional id of one partition of `__transaction_state`. Pure.
+
+A transaction is decided when its PrepareCommit or PrepareAbort is committed. From then on it can only be finished:
+its partitions are told by markers (`WriteMarkers`), and once all are, it is complete. See foundation/decision.py.
+"""
+
+from itertools import count
+from typing import Any, Final
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey, Reply, StateRecord, Ticket
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.ids import TopicPartition
+from penstock.foundation.timers import Timers
+from penstock.transactions import joining
+from penstock.transactions.commands import (
+    AddOffsets,
+    EndTransaction,
+    InitProducer,
+    JoinTransaction,
+    MarkersWritten,
+    WriteMarkers,
+)
+from penstock.transactions.describing import describe, listing
+from penstock.transactions.draft import Draft
+from penstock.transactions.ending import UNCHANGED, end
+from penstock.transactions.errors import NeedsProducerId
+from penstock.transactions.initialising import check_request, initialise
+from penstock.transactions.joining import code_for_client
+from penstock.transactions.records import TRANSACTION, TransactionKey
+from penstock.transactions.settings import TransactionSettings
+from penstock.transactions.states import State
+from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction
+from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.wire.messages.init_producer_id import InitProducerIdResponse
+from penstock.wire.messages.list_transactions import ListTransactionsRequest
+from penstock.wire.state import kind_of, read_key
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+AT_A_TIME: Final = 1000
+"""Ids that one waking aborts, and that one expires: what more are due wait for the next."""
+AGAIN_MS: Final = 1000
+"""After what time something is tried again that could not be persisted."""
+
+
+class TransactionCoordinator:
+    """Decides about transactions. `settings` and `coordinator_epoch` may be replaced at any time."""
+
+    def __init__(self, *, settings: TransactionSettings, coordinator_epoch: int) -> None:
+        self.settings = settings
+        self.coordinator_epoch = coordinator_epoch
+        self.transactions: dict[str, Transaction] = {}
+        self._timeouts: Timers[str] = Timers()
+        """When the transactions that are under way have lasted too long."""
+        self._finished: Timers[str] = Timers()
+        """When to try again to complete those whose markers are written."""
+        self._marking: dict[str, tuple[int, int]] = {}
+        """By id, the coordinator epoch and the number of the WriteMarkers that is being carried out."""
+        self._numbers = count()
+        self._unmarked: list[str] = []
+        """Ids that were read back after they were decided, and before they were complete."""
+        self._loaded_ms = 0
+        self._aborted_ms = 0
+        self._expired_ms: int | None = None
+        """When timed-out transactions were last looked for, and unused ids."""
+
+    # -- deciding
+
+    def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+        draft = Draft(self.transactions)
+        match command:
+            case JoinTransaction():
+                value: Any = joining.join(
+                    draft,
+                    command.transactional_id,
+                    command.producer,
+                    command.partitions,
+                    command.verify_only,
+                    now_ms,
+                )
+            case InitProducer():
+                value = self._initialise(draft, command, now_ms)
+            case AddOffsets():
+                value = _add_offsets(draft, command, now_ms)
+            case EndTransaction():
+                value = _end(draft, command.ask, command.fresh_producer_id, now_ms)
+            case MarkersWritten():
+                return self._complete(draft, command, now_ms)
+            case Ask():
+                value = self._asked(draft, command, now_ms)
+            case _:
+                raise InvalidRequest(f"the transaction coordinator takes no {type(command).__name__}")
+        return self._decision(draft, Reply(ticket=ticket, value=value))
+
+    def _asked(self, draft: Draft, ask: Ask, now_ms: int) -> Any:
+        body = ask.body
+        match body:
+            case AddPartitionsToTxnRequest():
+                asked = joining.transactions_of(body, ask.version)
+                results = [joining.answer(draft, wanted, ask.version, now_ms) for wanted in asked]
+                return joining.response(results, ask.version)
+            case EndTxnRequest():
+                return _end(draft, ask, NO_PRODUCER, now_ms)
+            case DescribeTransactionsRequest():
+                states = [describe(name, self.transactions.get(name)) for name in body.transactional_ids]
+                return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+            case ListTransactionsRequest():
+                return listing(self.transactions.values(), body, now_ms)
+        raise InvalidRequest(f"the transaction coordinator takes no {type(body).__name__}")
+
+    def _initialise(self, draft: Draft, command: InitProducer, now_ms: int) -> InitProducerIdResponse:
+        request = command.ask.body
+        try:
+            check_request(request, self.settings.timeout_max_ms)
+            made = initialise(draft, request, command.fresh_producer_id, now_ms)
+        except PenstockError as error:
+            code, made = code_for_client(error.code, command.ask.version, fenced_from=4), None
+        else:
+            code = ErrorCode.NONE if made else ErrorCode.CONCURRENT_TRANSACTIONS
+        return InitProducerIdResponse(
+            throttle_time_ms=0,
+            error_code=code,
+            producer_id=made.producer_id if made else NO_PRODUCER,
+            producer_epoch=made.epoch if made else NO_EPOCH,
+        )
+
+    def _complete(self, draft: Draft, command: MarkersWritten, now_ms: int) -> Decision:
+        """Markers may be written twice, and news of them may come late: only that of the last order counts."""
+        if self._marking.get(command.transactional_id) != (command.coordinator_epoch, command.number):
+            return Decision()
+        known = self.transactions.get(command.transactional_id)
+        if known is None or not known.is_prepared or known.producer != (command.producer_id, command.epoch):
+            return Decision()
+        self._finished.set(command.transactional_id, now_ms + AGAIN_MS)
+        draft.put(known.completed(now_ms))
+        return self._decision(draft)
+
+    def _decision(self, draft: Draft, *replies: Reply) -> Decision:
+        return Decision(
+            persist=draft.records,
+            replies=replies,
+            effects=tuple(self._write_markers(transaction) for transaction in draft.to_mark),
+        )
+
+    def _write_markers(self, transaction: Transaction) -> WriteMarkers:
+        number = next(self._numbers)
+        self._marking[transaction.transactional_id] = (self.coordinator_epoch, number)
+        return WriteMarkers(
+            transactional_id=transaction.transactional_id,
+            producer=transaction.producer,
+            committed=transaction.is_commit,
+            coordinator_epoch=self.coordinator_epoch,
+            partitions=transaction.partitions,
+            transaction_version=transaction.version,
+            number=number,
+        )
+
+    # -- waking
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        if self._unmarked:
+            return self._loaded_ms
+        times = [self._finished.next_ms, self._abort_at_ms, self._expire_at_ms]
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    @property
+    def _abort_at_ms(self) -> int | None:
+        due_ms = self._timeouts.next_ms
+        return None if due_ms is None else max(due_ms, self._aborted_ms + self.settings.abort_interval_ms)
+
+    @property
+    def _expire_at_ms(self) -> int | None:
+        if self._expired_ms is None or not self.transactions:
+            return None
+        return self._expired_ms + self.settings.expiry_interval_ms
+
+    def wake(self, now_ms: int) -> Decision:
+        if self._unmarked:
+            return self._mark_again(now_ms)
+        draft = Draft(self.transactions)
+        self._complete_again(draft, now_ms)
+        self._abort_timed_out(draft, now_ms)
+        self._expire(draft, now_ms)
+        return self._decision(draft)
+
+    def _mark_again(self, now_ms: int) -> Decision:
+        """Nobody knows how far the one before came. Apart from all else, so that it cannot fail to be persisted."""
+        effects = []
+        for name in self._unmarked:
+            known = self.transactions.get(name)
+            if known is not None and known.is_prepared:
+                if known.partitions:
+                    effects.append(self._write_markers(known))
+                else:
+                    self._finished.set(name, now_ms)
+        self._unmarked = []
+        return Decision(effects=tuple(effects))
+
+    def _complete_again(self, draft: Draft, now_ms: int) -> None:
+        while (name := self._finished.take(now_ms)) is not None:
+            self._finished.set(name, now_ms + AGAIN_MS)
+            known = draft.get(name)
+            if known is not None and known.is_prepared:
+                draft.put(known.completed(now_ms))
+
+    def _abort_timed_out(self, draft: Draft, now_ms: int) -> None:
+        """A producer that lasts too long is shut out, so that what it still sends joins no later transaction."""
+        at_ms = self._abort_at_ms
+        if at_ms is None or now_ms < at_ms:
+            return
+        again_ms = now_ms + self.settings.abort_interval_ms
+        for _ in range(AT_A_TIME):
+            name = self._timeouts.take(now_ms)
+            if name is None:
+                self._aborted_ms = now_ms
+                return
+            self._timeouts.set(name, again_ms)
+            known = draft.get(name)
+            if known is not None and known.state is State.ONGOING:
+                # It may come back and go on from here (KIP-588).
+                draft.end(known.fenced(known.epoch, now_ms), now_ms)
+
+    def _expire(self, draft: Draft, now_ms: int) -> None:
+        at_ms = self._expire_at_ms
+        if at_ms is None or now_ms < at_ms:
+            return
+        self._expired_ms = now_ms
+        unused_since_ms = now_ms - self.settings.id_expiration_ms
+        left = AT_A_TIME
+        for name, known in self.transactions.items():
+            if known.is_at_rest and known.updated_ms <= unused_since_ms:
+                if not left:
+                    self._expired_ms = now_ms + AGAIN_MS - self.settings.expiry_interval_ms
+                    return
+                draft.remove(name)
+                left -= 1
+
+    # -- what holds
+
+    def apply(self, record: StateRecord, producer_id: int) -> None:
+        if kind_of(record.key) != TRANSACTION:
+            return  # of a newer broker
+        name = read_key(TransactionKey, record.key).transactional_id
+        before = self.transactions.get(name)
+        if record.value is None:
+            self.transactions.pop(name, None)
+            self._forget(name)
+            self._timeouts.cancel(name)
+            return
+        known = self.transactions[name] = Transaction.from_record(name, record.value)
+        if not known.is_prepared:
+            self._forget(name)
+        if known.state is not State.ONGOING:
+            self._timeouts.cancel(name)
+        elif before is None or (before.state, before.started_ms) != (known.state, known.started_ms):
+            self._timeouts.set(name, known.started_ms + known.timeout_ms + 1)
+
+    def _forget(self, name: str) -> None:
+        """No markers of this id are waited for."""
+        self._marking.pop(name, None)
+        self._finished.cancel(name)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Nobody writes here within a transaction."""
+
+    def loaded(self, now_ms: int) -> None:
+        self._loaded_ms = self._expired_ms = now_ms
+        # Producers that could not reach their coordinator get a moment to end what has timed out meanwhile.
+        self._aborted_ms = now_ms
+        self._unmarked = [name for name, known in self.transactions.items() if known.is_prepared]
+        for name, known in self.transactions.items():
+            if known.state is State.ONGOING and known.started_ms > now_ms:
+                # Begun by a broker whose clock is ahead: no reason to wait longer than the timeout.
+                self._timeouts.set(name, now_ms + known.timeout_ms + 1)
+
+
+def _end(draft: Draft, ask: Ask, fresh_producer_id: int, now_ms: int) -> EndTxnResponse:
+    version = EPOCH_MOVES if ask.version >= 5 else EPOCH_STAYS
+    try:
+        producer, code = end(draft, ask.body, version, fresh_producer_id, now_ms), ErrorCode.NONE
+    except NeedsProducerId:
+        raise
+    except PenstockError as error:
+        producer, code = UNCHANGED, code_for_client(error.code, ask.version, fenced_from=2)
+    return EndTxnResponse(
+        throttle_time_ms=0, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch
+    )
+
+
+def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsToTxnResponse:
+    """The group's offsets are a partition of the transaction like any other."""
+    request, code = command.ask.body, ErrorCode.NONE
+    try:
+        joining.add(
+            draft,
+            request.transactional_id,
+            ProducerKey(request.producer_id, request.producer_epoch),
+            (TopicPartition(OFFSETS_TOPIC, command.offsets_partition),),
+            EPOCH_STAYS,
+            now_ms,
+        )
+    except PenstockError as error:
+        code = code_for_client(error.code, command.ask.version, fenced_from=2)
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)

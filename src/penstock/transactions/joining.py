@@ -1,0 +1,184 @@
+"""Partitions join a transaction, or are found to be in it: AddPartitionsToTxn, AddOffsetsToTxn and produced batches.
+
+Before transaction version 2 the client adds partitions and the leader of a partition verifies that they are there;
+since then the leader adds them (KIP-890). Pure.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicPartition
+from penstock.transactions.checks import check_not_ending, check_producer, find
+from penstock.transactions.draft import Draft
+from penstock.transactions.states import State
+from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS
+from penstock.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCHED_FROM: Final = 4
+"""The first version of AddPartitionsToTxn that brokers send each other, for many transactions at a time."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+def add(
+    draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition], version: int, now_ms: int
+) -> None:
+    """Take partitions into the transaction, which begins if there is none."""
+    known = find(draft, name)
+    # Before the checks of the producer: it may come under the next producer id already (KAFKA-18660).
+    check_not_ending(known)
+    check_producer(known, producer)
+    if known.state is State.ONGOING and known.partitions.issuperset(partitions):
+        return
+    draft.put(known.joined(partitions, version, now_ms))
+
+
+def verify(draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition]) -> Codes:
+    """Which of the partitions are in the transaction that is under way."""
+    known = find(draft, name)
+    check_producer(known, producer)
+    check_not_ending(known)
+    inside = known.partitions
+    return {one: ErrorCode.NONE if one in inside else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
+
+
+def join(
+    draft: Draft,
+    name: str,
+    producer: ProducerKey,
+    partitions: Collection[TopicPartition],
+    verify_only: bool,
+    now_ms: int,
+    version: int = EPOCH_MOVES,
+) -> Codes:
+    """Add or verify, with the refusal of all as the code of each."""
+    try:
+        if verify_only:
+            return verify(draft, name, producer, partitions)
+        add(draft, name, producer, partitions, version, now_ms)
+    except PenstockError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def code_for_client(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
+    """A code as a client of this version of an API knows it (KIP-588)."""
+    if code is ErrorCode.PRODUCER_FENCED and version < fenced_from:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def code_for_producer(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
+    """What JoinTransaction said, as the client that produced the batch is told (KIP-890).
+
+    `knows_abortable`: Produce from v11 on, TxnOffsetCommit from v4 on.
+    """
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+# -- AddPartitionsToTxn
+
+
+def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
+    """What is asked for each transaction; a client's request is about one."""
+    if version >= BATCHED_FROM:
+        return list(request.transactions)
+    return [
+        AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+    ]
+
+
+def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnRequest:
+    """The request about one transaction alone."""
+    if version >= BATCHED_FROM:
+        return AddPartitionsToTxnRequest(transactions=(wanted,))
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=wanted.transactional_id,
+        v3_and_below_producer_id=wanted.producer_id,
+        v3_and_below_producer_epoch=wanted.producer_epoch,
+        v3_and_below_topics=wanted.topics,
+    )
+
+
+def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def refuse_unknown(
+    wanted: AddPartitionsToTxnTransaction, exists: Callable[[TopicPartition], bool]
+) -> AddPartitionsToTxnResult | None:
+    """The answer if some partition does not exist: then none is added. Asked by who knows the topics."""
+    partitions = partitions_of(wanted.topics)
+    if all(map(exists, partitions)):
+        return None
+    return result(
+        wanted.transactional_id,
+        {
+            one: ErrorCode.OPERATION_NOT_ATTEMPTED if exists(one) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for one in partitions
+        },
+    )
+
+
+def refuse(wanted: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
+    """The answer if all partitions are refused for one reason."""
+    return result(wanted.transactional_id, dict.fromkeys(partitions_of(wanted.topics), code))
+
+
+def answer(
+    draft: Draft, wanted: AddPartitionsToTxnTransaction, version: int, now_ms: int
+) -> AddPartitionsToTxnResult:
+    codes = join(
+        draft,
+        wanted.transactional_id,
+        ProducerKey(wanted.producer_id, wanted.producer_epoch),
+        partitions_of(wanted.topics),
+        wanted.verify_only,
+        now_ms,
+        EPOCH_MOVES if version >= BATCHED_FROM else EPOCH_STAYS,
+    )
+    return result(
+        wanted.transactional_id,
+        {one: code_for_client(code, version, fenced_from=2) for one, code in codes.items()},
+    )
+
+
+def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for one, code in codes.items():
+        topics.setdefault(one.topic, []).append(
+            AddPartitionsToTxnPartitionResult(partition_index=one.partition, partition_error_code=code)
+        )
+    return AddPartitionsToTxnResult(
+        transactional_id=transactional_id,
+        topic_results=[
+            AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in topics.items()
+        ],
+    )
+
+
+def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
+    """Many results for a broker, the one result for a client."""
+    if version >= BATCHED_FROM:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

@@ -1,0 +1,48 @@
+"""The states of a transactional id, with Kafka's numbers, and which may follow which."""
+
+from enum import IntEnum
+from typing import Final
+
+
+class State(IntEnum):
+    EMPTY = 0
+    """No transaction since the producer was initialised."""
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    """Decided: what is left to do is to write the markers."""
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    """Expired. Kept as a tombstone, never as a state."""
+    PREPARE_EPOCH_FENCE = 7
+    """About to be aborted under a new epoch. Kafka passes through it in memory; here that is one step."""
+
+    @property
+    def label(self) -> str:
+        """As DescribeTransactions and ListTransactions call it.
+
+        >>> State.PREPARE_COMMIT.label
+        'PrepareCommit'
+        """
+        return self.name.title().replace("_", "")
+
+
+ALLOWED: Final[dict[State, frozenset[State]]] = {
+    # Under transaction version 2 a producer that does not know whether it has begun may abort (KIP-890).
+    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE}),
+    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
+    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
+    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.DEAD: frozenset(),
+    State.PREPARE_EPOCH_FENCE: frozenset({State.PREPARE_ABORT}),
+}
+"""By state, the states that may come next."""
+
+PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+"""Decided, but not every partition knows."""
+AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+"""No transaction is under way: the id may be initialised, begin again, or expire."""
+BY_LABEL: Final = {state.label: state for state in State}

@@ -1,0 +1,204 @@
+"""All that is known of one transactional id: a value, the steps that it can take, and its record. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.foundation.decision import NO_PRODUCER, ProducerKey, StateRecord
+from penstock.foundation.errors import MalformedRequest
+from penstock.foundation.ids import TopicPartition
+from penstock.transactions.records import (
+    TRANSACTION,
+    TRANSACTION_VERSION,
+    PartitionsOfTopic,
+    TransactionKey,
+    TransactionValue,
+)
+from penstock.transactions.states import ALLOWED, AT_REST, PREPARED, State
+from penstock.wire.state import read_value, state_record
+
+NO_EPOCH: Final = -1
+EPOCH_MAX: Final = 2**15 - 1
+"""No producer is ever given this epoch, so that every producer can be fenced."""
+EPOCH_LAST: Final = EPOCH_MAX - 1
+"""The last epoch of a producer id; after it comes another producer id."""
+NEVER_MS: Final = -1
+EPOCH_STAYS: Final = 0
+"""The transaction version of clients that keep their epoch when a transaction ends."""
+EPOCH_MOVES: Final = 2
+"""The transaction version in which each transaction has an epoch of its own (KIP-890)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A transactional id, its producer, and its transaction if there is one."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    updated_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NEVER_MS
+    version: int = EPOCH_STAYS
+    """The transaction version of whoever took the last step of a transaction."""
+    previous_producer_id: int = NO_PRODUCER
+    """The producer id before this one, whose epochs were used up: who comes under it may have missed the answer."""
+    last_epoch: int = NO_EPOCH
+    """The epoch that the present producer had before, as long as it may not know of this one; see ending.py."""
+    next_producer: ProducerKey | None = None
+    """Who the producer is once its markers are written, if the epochs of its id are used up."""
+
+    @property
+    def producer(self) -> ProducerKey:
+        return ProducerKey(self.producer_id, self.epoch)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state in PREPARED
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self.state in AT_REST
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next epoch has to be that of another producer id."""
+        return self.epoch >= EPOCH_LAST
+
+    # -- steps
+
+    def initialised(self, producer: ProducerKey, last_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
+        """A producer begins, or begins again after an error. No transaction is under way."""
+        return self._step(
+            State.EMPTY,
+            now_ms,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=NEVER_MS,
+            next_producer=None,
+        )
+
+    def joined(self, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> "Transaction":
+        """Partitions take part in the transaction, which begins with the first of them."""
+        return self._step(
+            State.ONGOING,
+            now_ms,
+            partitions=self.partitions.union(partitions),
+            started_ms=now_ms if self.is_at_rest else self.started_ms,
+            version=version,
+            last_epoch=NO_EPOCH,  # who uses its epoch has been told of it
+        )
+
+    def prepared(self, committed: bool, version: int, fresh_producer_id: int, now_ms: int) -> "Transaction":
+        """It is decided how the transaction ends. Under version 2 the producer goes on with another epoch."""
+        changes: dict[str, Any] = {}
+        if version >= EPOCH_MOVES:
+            changes["epoch"] = min(self.epoch + 1, EPOCH_MAX)
+            # At EPOCH_MAX the producer was fenced before: the epoch that it knows is remembered already.
+            changes["last_epoch"] = self.last_epoch if self.epoch == EPOCH_MAX else self.epoch
+            changes["next_producer"] = ProducerKey(fresh_producer_id, 0) if self.is_exhausted else None
+        return self._step(
+            State.PREPARE_COMMIT if committed else State.PREPARE_ABORT,
+            now_ms,
+            # What has not begun has no start, and its markers are not waited for: it begins and ends now.
+            started_ms=now_ms if self.is_at_rest else self.started_ms,
+            version=version,
+            **changes,
+        )
+
+    def fenced(self, last_epoch: int, now_ms: int) -> "Transaction":
+        """The coordinator itself aborts, under an epoch that shuts the producer out."""
+        return self._step(
+            State.PREPARE_ABORT,
+            now_ms,
+            epoch=min(self.epoch + 1, EPOCH_MAX),
+            last_epoch=last_epoch,
+            version=EPOCH_MOVES,
+            next_producer=None,
+        )
+
+    def completed(self, now_ms: int) -> "Transaction":
+        """Every partition has its marker."""
+        producer = self.next_producer or self.producer
+        return self._step(
+            State.COMPLETE_COMMIT if self.is_commit else State.COMPLETE_ABORT,
+            now_ms,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            partitions=frozenset(),
+            next_producer=None,
+        )
+
+    def _step(self, state: State, now_ms: int, **changes: Any) -> "Transaction":
+        assert state in ALLOWED[self.state], f"{self.transactional_id}: {self.state.label} to {state.label}"
+        if changes.get("producer_id", self.producer_id) != self.producer_id:
+            changes["previous_producer_id"] = self.producer_id
+        return replace(self, state=state, updated_ms=now_ms, **changes)
+
+    # -- records
+
+    def to_record(self) -> StateRecord:
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.partitions):
+            topics.setdefault(topic, []).append(number)
+        value = TransactionValue(
+            producer_id=self.producer_id,
+            previous_producer_id=self.previous_producer_id,
+            next_producer_id=self.next_producer.producer_id if self.next_producer else NO_PRODUCER,
+            producer_epoch=self.epoch,
+            next_producer_epoch=self.next_producer.epoch if self.next_producer else NO_EPOCH,
+            last_producer_epoch=self.last_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=self.state,
+            transaction_partitions=None
+            if self.state is State.EMPTY
+            else [PartitionsOfTopic(topic=topic, partition_ids=numbers) for topic, numbers in topics.items()],
+            transaction_last_update_timestamp_ms=self.updated_ms,
+            transaction_start_timestamp_ms=self.started_ms,
+            client_transaction_version=self.version,
+        )
+        return state_record(
+            TRANSACTION, TransactionKey(transactional_id=self.transactional_id), value, TRANSACTION_VERSION
+        )
+
+    @classmethod
+    def from_record(cls, transactional_id: str, value: bytes) -> "Transaction":
+        read = read_value(TransactionValue, value)
+        try:
+            state = State(read.transaction_status)
+        except ValueError as error:
+            raise MalformedRequest(f"transaction {transactional_id!r}: {error}") from error
+        return cls(
+            transactional_id=transactional_id,
+            producer_id=read.producer_id,
+            epoch=read.producer_epoch,
+            timeout_ms=read.transaction_timeout_ms,
+            updated_ms=read.transaction_last_update_timestamp_ms,
+            state=state,
+            partitions=frozenset(
+                TopicPartition(entry.topic, number)
+                for entry in read.transaction_partitions or ()
+                for number in entry.partition_ids
+            ),
+            started_ms=read.transaction_start_timestamp_ms,
+            version=read.client_transaction_version,
+            previous_producer_id=read.previous_producer_id,
+            last_epoch=read.last_producer_epoch,
+            next_producer=None
+            if read.next_producer_id == NO_PRODUCER
+            else ProducerKey(read.next_producer_id, max(read.next_producer_epoch, 0)),
+        )
+
+
+def tombstone(transactional_id: str) -> StateRecord:
+    """The record of an id that is gone."""
+    return state_record(TRANSACTION, TransactionKey(transactional_id=transactional_id), None)

@@ -1,0 +1,147 @@
+"""Stands in for the coordinator's machine and its runtime: one consumer group, and the log that it is kept in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from typing import Any
+
+from penstock.cluster.image import ClusterImage, PartitionState, Topic
+from penstock.foundation.decision import Ask, Decision, StateRecord
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.timers import Timers
+from penstock.groups import records
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
+from penstock.wire.state import kind_of, read_key, read_value
+
+GROUP = "readers"
+KINDS: Mapping[int, tuple[type, type]] = {
+    records.CONSUMER_GROUP_METADATA: (records.GroupKey, records.ConsumerGroupMetadataValue),
+    records.CONSUMER_GROUP_MEMBER_METADATA: (records.MemberKey, records.ConsumerGroupMemberMetadataValue),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
+        records.GroupKey,
+        records.ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
+        records.MemberKey,
+        records.ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
+        records.MemberKey,
+        records.ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    records.CONSUMER_GROUP_REGULAR_EXPRESSION: (
+        records.RegularExpressionKey,
+        records.ConsumerGroupRegularExpressionValue,
+    ),
+}
+
+
+def settings_of(**values: object) -> GroupSettings:
+    """The defaults, but for some, by Kafka's names with underscores."""
+    table = {entry.name: entry.parse(entry.default) for entry in GROUP_SETTINGS}
+    for name, value in values.items():
+        entry = next(entry for entry in GROUP_SETTINGS if entry.name == name.replace("_", "."))
+        table[entry.name] = entry.parse(str(value))
+    return GroupSettings.of(table.__getitem__)
+
+
+def topic_of(name: str, partitions: int, incarnation: int = 0) -> Topic:
+    state = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
+    return Topic(
+        topic_id=blake2b(f"{name}/{incarnation}".encode(), digest_size=16).digest(),
+        name=name,
+        partitions=dict.fromkeys(range(partitions), state),
+    )
+
+
+def image_of(*topics: Topic, revision: int = 1) -> ClusterImage:
+    return ClusterImage(
+        revision=revision,
+        topics={topic.topic_id: topic for topic in topics},
+        by_name={topic.name: topic for topic in topics},
+    )
+
+
+@dataclass(slots=True)
+class Weather:
+    """Whether the log takes what is decided."""
+
+    persists: bool = True
+
+
+class ConsumerMachine:
+    """Does what the runtime does: records are appended and applied, then replies go out; or none of it happens."""
+
+    def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
+        self.image = image
+        self.settings = settings or settings_of()
+        self.weather = Weather()
+        self.log: list[StateRecord] = []
+        self._numbers = count(1)
+        self.timers: Timers[tuple[str, str, str]] = Timers()
+        self.group = self._new_group()
+
+    def _new_group(self) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id=GROUP,
+            settings=lambda: self.settings,
+            image=lambda: self.image,
+            timers=self.timers,
+            new_member_id=lambda client_id: f"{client_id}-{next(self._numbers)}",
+        )
+
+    def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
+        """The response, the error in its place, or None if nobody will ever know."""
+        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
+        try:
+            decision = self.group.heartbeat(7, ask, now_ms)
+        except PenstockError as error:
+            return error
+        assert [reply.ticket for reply in decision.replies] == [7]
+        return decision.replies[0].value if self.carry_out(decision) else None
+
+    def carry_out(self, decision: Decision) -> bool:
+        if decision.persist and not self.weather.persists:
+            return False
+        for record in decision.persist:
+            self.log.append(record)
+            apply(self.group, record)
+        return True
+
+    def set_image(self, image: ClusterImage, now_ms: int) -> None:
+        self.image = image
+        self.carry_out(self.group.topics_changed(now_ms))
+
+    def wake(self, now_ms: int) -> list[str]:
+        """Do what is due; the ids of members that are no longer there."""
+        before = set(self.group.state.members)
+        while (key := self.timers.take(now_ms)) is not None:
+            group_id, kind, member_id = key
+            assert group_id == GROUP
+            self.carry_out(self.group.due(kind, member_id, now_ms))
+        return sorted(before - set(self.group.state.members))
+
+    def restart(self, now_ms: int, *, compacted: bool = False) -> None:
+        """Another broker takes over, and knows only what the log has."""
+        if compacted:
+            last = {record.key: index for index, record in enumerate(self.log)}
+            self.log = [
+                record
+                for index, record in enumerate(self.log)
+                if last[record.key] == index and record.value is not None
+            ]
+        self.timers = Timers()
+        self.group = self._new_group()
+        for record in self.log:
+            apply(self.group, record)
+        self.group.loaded(now_ms)
+
+
+def apply(group: ConsumerGroup, record: StateRecord) -> None:
+    """Decode a record, as the coordinator does, and give it to the group."""
+    kind = kind_of(record.key)
+    key, value = KINDS[kind]
+    decoded = None if record.value is None else read_value(value, record.value)
+    group.apply_record(kind, read_key(key, record.key), decoded)

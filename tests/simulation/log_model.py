@@ -1,0 +1,112 @@
+"""What a perfect log would hold: every batch that was acknowledged, and what became of the transactions."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.records.build import Marker, Record
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """One batch: its records, and in whose name it was written."""
+
+    base: int = -1
+    records: list[Record]
+    producer_id: int = NOBODY
+    epoch: int = -1
+    is_transactional: bool = False
+    marker: Marker | None = None
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.records)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    producer_id: int
+    first: int
+    last: int
+    """Of its marker."""
+    committed: bool
+
+
+@dataclass
+class ModelProducer:
+    epoch: int = 0
+    next_sequence: int = 0
+    sent: deque[tuple[int, int, bytes]] = field(default_factory=lambda: deque(maxlen=5))  # sequence, offset, batch
+
+
+class Model:
+    """Rebuilt from the batches that are left when some are lost."""
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+        self.synced_end = 0
+        self.start = 0
+        self.producers: dict[int, ModelProducer] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self.records: dict[int, Record] = {}
+        self.ends = {0}
+        self.end = 0
+        self.markers: set[int] = set()
+        self.aborted: set[int] = set()
+        """Offsets of records that do not count."""
+        self.open: dict[int, int] = {}
+        self.ended: list[Transaction] = []
+        self.parts: dict[int, list[Written]] = {}
+        """Batches of open transactions."""
+        self.epochs: dict[int, int] = {}
+
+    def add(self, batch: Written) -> None:
+        self.written.append(batch)
+        for row, record in enumerate(batch.records):
+            self.records[batch.base + row] = record
+        self.end = batch.end
+        self.ends.add(batch.end)
+        if batch.producer_id != NOBODY:
+            self.epochs[batch.producer_id] = batch.epoch
+        if batch.marker is not None:
+            self.markers.add(batch.base)
+            self._finish(batch.producer_id, batch.base, batch.marker.committed)
+        elif batch.is_transactional:
+            self.open.setdefault(batch.producer_id, batch.base)
+            self.parts.setdefault(batch.producer_id, []).append(batch)
+
+    def _finish(self, producer_id: int, offset: int, committed: bool) -> None:
+        batches = self.parts.pop(producer_id, [])
+        first = self.open.pop(producer_id, None)
+        if first is None:
+            return
+        self.ended.append(Transaction(producer_id, first, offset, committed))
+        if not committed:
+            self.aborted.update(offset for batch in batches for offset in range(batch.base, batch.end))
+
+    def cut(self, end: int) -> None:
+        """What came later is lost."""
+        kept = [batch for batch in self.written if batch.end <= end]
+        self.written = []
+        self._forget()
+        for batch in kept:
+            self.add(batch)
+        self.synced_end = min(self.synced_end, end)
+        self.start = min(self.start, end)
+
+    def stable(self, high_watermark: int, start: int) -> int:
+        """The last stable offset."""
+        undecided = [transaction.first for transaction in self.ended if transaction.last >= high_watermark]
+        undecided += self.open.values()
+        return min(high_watermark, max(start, min(undecided, default=high_watermark)))
+
+    def counting(self, first: int, end: int) -> set[int]:
+        """Offsets of records that a reader of committed records gets to see between two stable offsets."""
+        return {
+            offset
+            for offset in range(first, end)
+            if offset in self.records and offset not in self.aborted and offset not in self.markers
+        }

@@ -1,0 +1,56 @@
+"""Seeded lives of consumer groups. A failing seed is in the test's name and in the message."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.consumer_group_run import ConsumerGroupRun
+
+STEPS = 1000
+FAULTS_MIN = 10
+
+
+def _run(seed: int) -> Counter[str]:
+    life = ConsumerGroupRun(seed, STEPS)
+    try:
+        life.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
+    assert life.counts["steps"] >= STEPS
+    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
+    return life.counts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_partition_has_one_owner_whatever_happens(seed: int) -> None:
+    counts = _run(seed)
+    assert counts["restarts"] >= 3
+    assert counts["kills"] >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_partition_has_one_owner_over_many_seeds() -> None:
+    first = int(os.environ.get("SEED", "1000"))
+    count = int(os.environ.get("SEEDS", "2000"))
+    total: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        total += _run(seed)
+    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
+    for seen in (
+        "kills",
+        "restarts",
+        "cuts",
+        "hangs",
+        "not_persisted",
+        "expired",
+        "fenced",
+        "away",
+        "returns",
+        "topics_deleted",
+        "topics_grown",
+        "UNREVOKED_PARTITIONS",
+        "UNRELEASED_PARTITIONS",
+    ):
+        assert total[seen] > count // 4, f"a tame simulator: {seen} happened {total[seen]} times"

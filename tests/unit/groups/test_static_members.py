@@ -1,0 +1,255 @@
+"""Static members (KIP-345): who returns under a group.instance.id takes its own place."""
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
+
+from .coordinating import (
+    DELAY_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Seat,
+    World,
+    commit_of,
+    heartbeat_of,
+    join_of,
+    leave_of,
+    sync_of,
+)
+
+
+def _stable(world: World, *instances: str) -> list[Seat]:
+    """A stable group of static members; the first leads."""
+    tickets = [world.submit(join_of(instance_id=instance)) for instance in instances]
+    world.advance(2 * DELAY_MS)
+    seats = [world.seat(ticket) for ticket in tickets]
+    world.settle(seats)
+    return seats
+
+
+def test_a_static_member_is_named_after_its_instance_and_needs_no_second_request() -> None:
+    world = World()
+    (seat,) = _stable(world, "red")
+    assert seat.member_id == "red-1"
+    assert world.group.roster.by_instance == {"red": "red-1"}
+
+
+def test_the_leader_is_told_which_members_are_static() -> None:
+    world = World()
+    ticket = world.submit(join_of(instance_id="red"))
+    world.advance(DELAY_MS)
+    assert [member.group_instance_id for member in world.replies[ticket].members] == ["red"]
+
+
+def test_a_static_member_that_returns_keeps_its_share_without_a_rebalance() -> None:
+    world = World()
+    _, blue = _stable(world, "red", "blue")
+    answer = world.call(join_of(instance_id="blue"))
+    assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, "red-1")
+    assert answer.member_id not in ("", blue.member_id)
+    assert world.state == "Stable"
+    back = Seat(answer.member_id, 1, False)
+    assert world.call(sync_of(back, instance_id="blue")).assignment == b"blue-2"
+    assert world.refusal(heartbeat_of(back, "blue")) == ErrorCode.NONE
+
+
+def test_whoever_had_the_place_before_is_fenced() -> None:
+    world = World()
+    _, blue = _stable(world, "red", "blue")
+    world.call(join_of(instance_id="blue"))
+    assert world.refusal(heartbeat_of(blue, "blue")) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.refusal(sync_of(blue, instance_id="blue")) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.refusal(join_of(blue.member_id, "blue")) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.refusal(heartbeat_of(blue)) == ErrorCode.UNKNOWN_MEMBER_ID
+    response = world.call(commit_of({0: 1}, blue, instance_id="blue"), 9)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+    left = world.call(leave_of(blue.member_id, instance_id="blue"))
+    assert left.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_leader_that_returns_leads_and_is_told_not_to_share_anything_out() -> None:
+    world = World()
+    _stable(world, "red", "blue")
+    answer = world.call(join_of(instance_id="red"), 9)
+    assert answer.leader == answer.member_id == world.group.leader
+    assert answer.skip_assignment
+    assert {member.member_id for member in answer.members} == {answer.member_id, "blue-2"}
+    assert world.call(sync_of(Seat(answer.member_id, 1, True), instance_id="red")).assignment == b"red-1"
+
+
+def test_a_leader_that_knows_of_no_skipping_is_not_told_that_it_leads() -> None:
+    world = World()
+    _stable(world, "red", "blue")
+    answer = world.call(join_of(instance_id="red"), 8)
+    assert answer.leader == "red-1" != answer.member_id
+    assert list(answer.members) == []
+    assert world.group.leader == answer.member_id
+
+
+def test_a_static_member_that_returns_is_still_there_after_a_restart() -> None:
+    world = World()
+    _stable(world, "red", "blue")
+    answer = world.call(join_of(instance_id="blue"))
+    world.restart()
+    assert world.group.roster.by_instance == {"red": "red-1", "blue": answer.member_id}
+    back = Seat(answer.member_id, 1, False)
+    assert world.call(sync_of(back, instance_id="blue")).assignment == b"blue-2"
+
+
+def test_if_a_return_cannot_be_persisted_the_old_holder_keeps_the_place() -> None:
+    world = World()
+    _, blue = _stable(world, "red", "blue")
+    world.can_persist = False
+    assert world.refusal(join_of(instance_id="blue")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.refusal(heartbeat_of(blue, "blue")) == ErrorCode.NONE
+    world.can_persist = True
+    answer = world.call(join_of(instance_id="blue"))
+    assert world.group.roster.by_instance["blue"] == answer.member_id
+    assert len(world.group.roster) == 2
+
+
+def test_a_member_that_returned_keeps_its_other_protocols() -> None:
+    world = World()
+    _stable(world, "red")
+    answer = world.call(join_of(instance_id="red", protocols=[("range", b"new"), ("sticky", b"too")]))
+    member = world.group.roster.get(answer.member_id)
+    assert member is not None
+    assert member.protocols == (("range", b"new"), ("sticky", b"too"))
+    assert member.assignment == b"red-1"
+
+
+def test_a_return_that_changes_the_protocol_takes_a_rebalance() -> None:
+    world = World()
+    offers = [("range", b""), ("sticky", b"")]
+    tickets = [world.submit(join_of(instance_id=name, protocols=offers)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    seats = [world.seat(ticket) for ticket in tickets]
+    world.settle(seats)
+    back = world.submit(join_of(instance_id="blue", protocols=[("sticky", b"")]))
+    assert world.state == "PreparingRebalance"
+    world.submit(join_of(seats[0].member_id, "red", protocols=offers))
+    assert world.replies[back].protocol_name == "sticky"
+
+
+def test_a_return_while_all_wait_for_the_leader_takes_another_rebalance() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    waiting = world.submit(sync_of(blue, instance_id="blue"))
+    back = world.submit(join_of(instance_id="blue"))
+    assert world.code(waiting) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.is_waiting(back)
+    world.submit(join_of(red.member_id, "red"))
+    assert world.seat(back).generation == 2
+
+
+def test_a_return_while_all_join_takes_over_the_place_in_the_queue() -> None:
+    world = World()
+    red, blue, green = _stable(world, "red", "blue", "green")
+    world.submit(join_of(red.member_id, "red"))
+    older = world.submit(join_of(blue.member_id, "blue"))
+    newer = world.submit(join_of(instance_id="blue"))
+    assert world.code(older) == ErrorCode.FENCED_INSTANCE_ID
+    world.submit(join_of(green.member_id, "green"))
+    assert world.seat(newer).generation == 2
+    assert len(world.group.roster) == 3
+
+
+def test_two_that_join_under_one_instance_leave_one() -> None:
+    world = World()
+    first = world.submit(join_of(instance_id="red"))
+    second = world.submit(join_of(instance_id="red"))
+    assert world.code(first) == ErrorCode.FENCED_INSTANCE_ID
+    world.advance(2 * DELAY_MS)
+    assert world.seat(second).leads
+    assert len(world.group.roster) == 1
+
+
+def test_a_static_member_that_returns_to_a_full_group_takes_its_own_place() -> None:
+    world = World(size_max=2)
+    _stable(world, "red", "blue")
+    assert world.refusal(join_of(instance_id="green")) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.refusal(join_of(instance_id="blue")) == ErrorCode.NONE
+
+
+def test_a_static_member_that_is_silent_too_long_is_gone() -> None:
+    world = World()
+    red, blue = _stable(world, "red", "blue")
+    world.advance(SESSION_MS - 1)
+    assert world.refusal(heartbeat_of(red, "red")) == ErrorCode.NONE
+    world.advance(1)
+    assert blue.member_id not in world.group.roster
+    assert world.refusal(join_of(blue.member_id, "blue")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_goes_on_with_static_members_that_are_restarting() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    world.settle([red, blue])
+    ticket = world.submit(join_of(red.member_id, "red", session_ms=200_000))
+    world.advance(REBALANCE_MS)
+    assert world.seat(ticket).generation == 2
+    assert {member.member_id for member in world.replies[ticket].members} == {red.member_id, blue.member_id}
+
+
+def test_a_static_member_that_neither_joins_nor_syncs_within_the_rebalance_timeout_is_gone() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name, session_ms=1_000_000)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    world.settle([red, blue])
+    ticket = world.submit(join_of(red.member_id, "red", session_ms=1_000_000))
+    world.advance(REBALANCE_MS)
+    seat = world.seat(ticket)
+    world.call(sync_of(seat, {red.member_id: b"all"}, instance_id="red"))
+    world.advance(REBALANCE_MS)
+    assert world.group.roster.ids == [red.member_id]
+    assert world.state == "PreparingRebalance"
+
+
+def test_if_no_static_member_returns_the_rebalance_waits_for_their_sessions() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    world.settle([red, blue])
+    world.call(leave_of(red.member_id, instance_id="red"))
+    world.advance(REBALANCE_MS + 1)
+    assert world.state == "PreparingRebalance"
+    world.advance(200_000)
+    assert world.state == "Empty"
+
+
+def test_an_administrator_removes_static_members_by_their_instances() -> None:
+    world = World()
+    _stable(world, "red", "blue")
+    answer = world.call(leave_of("", instance_id="blue"))
+    assert [(member.member_id, member.error_code) for member in answer.members] == [("", 0)]
+    assert list(world.group.roster.by_instance) == ["red"]
+    assert world.state == "PreparingRebalance"
+    unknown = world.call(leave_of("", instance_id="blue"))
+    assert unknown.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_whose_id_is_known_joins_again_like_any_other() -> None:
+    world = World()
+    red, blue = _stable(world, "red", "blue")
+    assert world.call(join_of(blue.member_id, "blue")).generation_id == 1
+    ticket = world.submit(join_of(red.member_id, "red"))
+    assert world.is_waiting(ticket)
+
+
+@pytest.mark.parametrize("instance", ["green", ""])
+def test_an_instance_that_nobody_has_is_unknown(instance: str) -> None:
+    world = World()
+    red, _ = _stable(world, "red", "blue")
+    assert world.refusal(heartbeat_of(red, instance)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_was_given_to_a_dynamic_member_is_none_of_a_static_one() -> None:
+    world = World()
+    member_id = world.call(join_of()).member_id
+    assert world.refusal(join_of(member_id, "red")) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,0 +1,201 @@
+"""Everything is in the records: who takes over goes on as if nothing had happened."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import NO_PRODUCER, ProducerKey, StateRecord
+from penstock.foundation.ids import TopicPartition
+from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.transactions.draft import Draft
+from penstock.transactions.states import State
+from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MOVES, Transaction
+from penstock.wire.messages.end_txn import EndTxnRequest
+
+from .driving import SETTINGS, START_MS, A, B, Place, asked
+from .test_initialising import at_epoch
+
+NAMES = ("one", "two")
+EPOCHS = (-1, 0, 1, 2, 3, EPOCH_LAST - 1, EPOCH_LAST)
+
+steps = st.one_of(
+    st.tuples(st.just("init"), st.sampled_from(NAMES), st.none() | st.sampled_from(EPOCHS)),
+    st.tuples(st.just("join"), st.sampled_from(NAMES), st.sampled_from((A, B)), st.booleans()),
+    st.tuples(st.just("end"), st.sampled_from(NAMES), st.booleans(), st.sampled_from((3, 5)), st.integers(0, 1)),
+    st.tuples(st.just("mark"), st.integers(0, 3)),
+    st.tuples(st.just("pass"), st.sampled_from((1, 5000, 70_000))),
+    st.tuples(st.just("break"), st.booleans()),
+    st.tuples(st.just("restart")),
+)
+
+
+def take(place: Place, step: tuple[Any, ...]) -> Any:
+    """One step of a life; what was answered."""
+    kind, *rest = step
+    if kind == "init":
+        name, epoch = rest
+        known = place.machine.transactions.get(name)
+        came = None if epoch is None or epoch < 0 or known is None else ProducerKey(known.producer_id, epoch)
+        return place.init(name, came=came)
+    if kind == "join":
+        name, partition, verify_only = rest
+        return place.join(producer_of(place, name), partition, name=name, verify_only=verify_only)
+    if kind == "end":
+        name, committed, version, back = rest
+        producer = producer_of(place, name)
+        came = ProducerKey(producer.producer_id, producer.epoch - back)
+        return place.end(came, name=name, committed=committed, version=version)
+    if kind == "mark":
+        if rest[0] < len(place.orders):
+            place.tell(place.orders[rest[0]].written())
+    elif kind == "pass":
+        place.advance(rest[0])
+    elif kind == "break":
+        place.broken = rest[0]
+    elif kind == "restart":
+        place.restart()
+    return None
+
+
+def producer_of(place: Place, name: str) -> ProducerKey:
+    known = place.machine.transactions.get(name)
+    return known.producer if known else ProducerKey(1, 0)
+
+
+def rebuilt(records: list[StateRecord]) -> dict[str, Transaction]:
+    machine = TransactionCoordinator(settings=SETTINGS, coordinator_epoch=99)
+    for record in records:
+        machine.apply(record, NO_PRODUCER)
+    return machine.transactions
+
+
+@given(st.lists(steps, max_size=40), st.sampled_from((0, EPOCH_LAST - 2, EPOCH_LAST)))
+@examples(max_examples=200)
+def test_whoever_reads_the_records_knows_what_the_coordinator_knows(life: list[Any], epoch: int) -> None:
+    place = Place()
+    at_epoch(place, epoch, "one")
+    for step in life:
+        take(place, step)
+        assert rebuilt(place.records) == place.machine.transactions
+        newest = {record.key: record for record in place.records}
+        assert rebuilt(list(newest.values())) == place.machine.transactions, "compaction loses nothing"
+
+
+@given(st.lists(steps.filter(lambda step: step[0] in ("init", "join", "end")), max_size=30))
+@examples(max_examples=200)
+def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> None:
+    whole, broken_up = Place(), Place()
+    for step in life:
+        assert take(whole, step) == take(broken_up, step)
+        whole.write_markers()
+        broken_up.restart()
+        broken_up.advance(0)
+        broken_up.write_markers()
+        assert whole.machine.transactions == broken_up.machine.transactions
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_markers_of_what_was_decided_are_ordered_again(committed: bool, version: int) -> None:
+    place = Place()
+    producer = place.producer()
+    place.join(producer, A, B)
+    place.end(producer, committed=committed, version=version)
+    (before,) = place.orders
+    place.restart()
+    assert place.machine.wake_at_ms == place.now_ms
+    place.advance(0)
+    (order,) = place.orders
+    assert (order.transactional_id, order.producer, order.committed) == ("id", before.producer, committed)
+    assert order.partitions == {A, B}
+    assert (before.coordinator_epoch, order.coordinator_epoch) == (1, 2)
+    place.tell(before.written())
+    assert place.state().is_prepared, "only the markers of the present coordinator count"
+    place.tell(order.written())
+    assert place.state().state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+
+
+def test_the_markers_of_many_are_ordered_again_at_once() -> None:
+    place = Place()
+    for number in range(20):
+        producer = place.producer(f"id-{number}")
+        place.join(producer, A, name=f"id-{number}")
+        if number % 2:
+            place.end(producer, name=f"id-{number}")
+    place.restart()
+    place.advance(0)
+    assert {order.transactional_id for order in place.orders} == {f"id-{number}" for number in range(1, 20, 2)}
+
+
+def test_markers_are_ordered_again_though_nothing_can_be_persisted() -> None:
+    place = Place()
+    place.producer("hung")
+    place.join(place.state("hung").producer, A, name="hung")
+    producer = place.producer()
+    place.join(producer, A)
+    place.end(producer)
+    place.now_ms += 10_000_000
+    place.restart()
+    place.broken = True
+    place.advance(SETTINGS.abort_interval_ms)
+    assert [order.transactional_id for order in place.orders] == ["id"]
+
+
+def test_what_was_decided_without_partitions_is_completed_when_it_is_read_back() -> None:
+    place = Place()
+    producer = place.producer()
+    place.end(producer, committed=False)
+    place.records.pop()  # the completion, lost with the end of the log
+    place.restart()
+    assert place.state().state is State.PREPARE_ABORT
+    place.advance(0)
+    assert (place.state().state, place.orders) == (State.COMPLETE_ABORT, [])
+
+
+def test_records_of_a_newer_broker_are_passed_over() -> None:
+    place = Place()
+    place.producer()
+    place.records.append(StateRecord(key=b"\x00\x63whatever", value=b"\x00\x00whatever"))
+    place.restart()
+    assert set(place.machine.transactions) == {"id"}
+
+
+def test_nobody_writes_to_the_coordinator_within_a_transaction() -> None:
+    place = Place()
+    producer = place.producer()
+    before = place.state()
+    place.machine.end_transaction(producer.producer_id, True)
+    assert place.state() == before
+
+
+# -- several ids in one decision
+
+
+def test_several_ids_can_be_decided_on_together() -> None:
+    place = Place()
+    for name in NAMES:
+        place.join(place.producer(name), TopicPartition(name, 0), name=name)
+    draft = Draft(place.machine.transactions)
+    for name in NAMES:
+        draft.end(place.state(name).prepared(True, EPOCH_MOVES, NO_PRODUCER, START_MS), START_MS)
+    assert [transaction.transactional_id for transaction in draft.to_mark] == list(NAMES)
+    for record in draft.records:
+        place.machine.apply(record, NO_PRODUCER)
+    assert {place.state(name).state for name in NAMES} == {State.PREPARE_COMMIT}
+
+
+def test_a_draft_changes_nothing_by_itself() -> None:
+    place = Place()
+    producer = place.producer()
+    place.join(producer, A)
+    request = EndTxnRequest(
+        transactional_id="id", producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=True
+    )
+    decision = place.machine.decide(1, asked(request, 5), START_MS)
+    assert decision.persist
+    assert place.state().state is State.ONGOING
+    assert place.join(producer, B) == {B: ErrorCode.NONE}
