@@ -123,19 +123,19 @@ def test_only_the_first_batch_of_an_answer_may_be_too_large(raw: RawClient, thre
 
 
 def test_a_limit_that_is_changed_holds_for_requests_that_were_seen_before(
-    raw: RawClient, confluent: ConfluentDriver, topic: str
+    raw: RawClient, confluent: ConfluentDriver, three_partitions: str
 ) -> None:
     """The same request, over and over, takes a shorter way; what it learnt there must not outlive a setting."""
     for _ in range(4):
-        raw.produce(topic, batch_of([b"x" * 3000]))
-    sizes = [len(raw.fetch(topic, 0, max_bytes=1 << 20).records) for _ in range(3)]
+        raw.produce(three_partitions, batch_of([b"x" * 3000]))
+    sizes = [len(raw.fetch(three_partitions, 0, max_bytes=1 << 20).records) for _ in range(3)]
     try:
         confluent.incremental(ResourceType.BROKER, "1", [("fetch.max.bytes", "SET", "4000")])
-        sizes += [len(raw.fetch(topic, 0, max_bytes=1 << 20).records) for _ in range(3)]
+        sizes += [len(raw.fetch(three_partitions, 0, max_bytes=1 << 20).records) for _ in range(3)]
     finally:
         confluent.incremental(ResourceType.BROKER, "1", [("fetch.max.bytes", "DELETE", None)])
-    sizes += [len(raw.fetch(topic, 0, max_bytes=1 << 20).records) for _ in range(3)]
-    assert [size > 12_000 for size in sizes] == [True] * 3 + [False] * 3 + [True] * 3
+    sizes += [len(raw.fetch(three_partitions, 0, max_bytes=1 << 20).records) for _ in range(3)]
+    assert [size > 12_000 for size in sizes] == [True] * 3 + [False] * 3 + [True] * 3, sizes
 
 
 def test_a_busy_partition_does_not_starve_the_others(raw: RawClient, three_partitions: str) -> None:

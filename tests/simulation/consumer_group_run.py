@@ -1,9 +1,10 @@
 """One seeded life of a consumer group: consumers, topics, a bad network and a coordinator that comes and goes.
 
 After every step:
-- OneOwnerPerPartition: of all who believe to own a partition, one was told so in the newest epoch; and the
-  coordinator never has a partition in two hands;
-- EpochsInOrder: no member is ahead of the target, and the target is not ahead of the group.
+- OneOwnerPerPartition: of all who believe to own a partition, one was told so in the newest epoch; where requests
+  arrive once and in order, all others are no members any more; the coordinator never has a partition in two hands;
+- EpochsInOrder: no member is ahead of the target, and the target is not ahead of the group;
+- RevocationIsBounded: nobody keeps others waiting for longer than its rebalance timeout.
 After every restart:
 - EverythingRemembered: who takes over knows exactly what was known.
 And once nothing goes wrong any more, everyone owns what the target says, and nothing is left over.
@@ -14,7 +15,7 @@ from random import Random
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer_members import AWAY, MemberState, TopicIdPartition
+from penstock.groups.consumer_members import AWAY, Held, MemberState, TopicIdPartition
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -28,6 +29,10 @@ BROKER = "broker"
 TOPICS = ("orders", "orders-eu", "orders-us", "bills", "clicks")
 REGEXES = ("orders.*", "orders-..", "bills|clicks", ".*s", "nothing")
 PARTITIONS_MAX = 7
+LATE_MS = 500
+"""How late a timer may be acted on: one step."""
+REFUSED_MS = 12_000
+"""How much later, if the log may refuse what is decided a few times in a row."""
 REMEMBERED = ("epoch", "metadata_hash", "target_epoch", "members", "by_instance", "targets", "owners", "regexes")
 
 
@@ -36,15 +41,14 @@ class ConsumerGroupRun:
         self.rng = Random(seed)
         self.steps = steps
         self.clock = FakeClock()
-        self.network = FakeNetwork(
-            Random(self.rng.random()),
-            self.clock,
-            Weather(
-                delay_ms_max=self.rng.choice((50, 500, 4000)),
-                loss=self.rng.choice((0.0, 0.02, 0.1)),
-                repeat=self.rng.choice((0.0, 0.05, 0.2)),
-            ),
+        self.is_orderly = self.rng.random() < 0.5
+        """Whether a request arrives once, before the next is sent, or never: as over one connection."""
+        weather = Weather(
+            delay_ms_max=self.rng.choice((50, 500) if self.is_orderly else (500, 4000)),
+            loss=self.rng.choice((0.0, 0.02, 0.1)),
+            repeat=0.0 if self.is_orderly else self.rng.choice((0.05, 0.2)),
         )
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
         self.persist_failures = self.rng.choice((0.0, 0.02, 0.1))
         self.counts: Counter[str] = Counter()
         self.sizes: dict[str, int] = {name: self.rng.randint(1, 4) for name in self.rng.sample(TOPICS, 3)}
@@ -59,6 +63,8 @@ class ConsumerGroupRun:
             ),
         )
         self.answered: set[tuple[str, str, int]] = set()
+        self.revoking: dict[str, tuple[int, Held]] = {}
+        """Since when each member has to give up what."""
         self.consumers = [self._new_consumer(f"c{number}") for number in range(self.rng.randint(3, 8))]
 
     def _image(self) -> ClusterImage:
@@ -67,8 +73,9 @@ class ConsumerGroupRun:
         return image_of(*topics, revision=self.revision)
 
     def _new_consumer(self, place: str, instance_id: str | None = None) -> Consumer:
-        if instance_id is None and self.rng.random() < 0.4:
-            instance_id = f"instance-{place}"
+        if instance_id is None and self.rng.random() < 0.5:
+            # Seldom two are given the same one, by mistake.
+            instance_id = f"instance-{place}" if self.rng.random() < 0.9 else "instance-c0"
         version = 0 if instance_id is None and self.rng.random() < 0.2 else 1
         self.counts["lives"] += 1
         consumer = Consumer(
@@ -121,7 +128,7 @@ class ConsumerGroupRun:
         for consumer in self.consumers:
             consumer.tick(now_ms)
         self._roll_persistence()
-        self.counts["expired"] += len(self.machine.wake(now_ms))
+        self.machine.wake(now_ms)
         for source, target, message in self.network.arrivals():
             self._deliver(str(source), str(target), message)
         self.counts["steps"] += 1
@@ -224,6 +231,7 @@ class ConsumerGroupRun:
         before = {name: getattr(self.machine.group.state, name) for name in REMEMBERED}
         self.machine.restart(self.clock.now_ms(), compacted=self.rng.random() < 0.3)
         after = {name: getattr(self.machine.group.state, name) for name in REMEMBERED}
+        self.revoking.clear()  # who takes over begins to count
         for name in REMEMBERED:
             assert after[name] == before[name], f"EverythingRemembered: {name} is {after[name]}, was {before[name]}"
 
@@ -240,15 +248,8 @@ class ConsumerGroupRun:
     # -- what must hold
 
     def _check(self) -> None:
-        claims: dict[TopicIdPartition, list[tuple[int, str]]] = {}
-        for consumer in self.consumers:
-            for place, epoch in consumer.claims.items():
-                claims.setdefault(place, []).append((epoch, consumer.place))
-        for place, found in claims.items():
-            newest = max(found)[0]
-            owners = [who for epoch, who in found if epoch == newest]
-            assert len(owners) == 1, f"OneOwnerPerPartition: {owners} own {place} in epoch {newest}"
-            self.counts["stale_claims"] += len(found) > 1
+        self._check_claims()
+        self._check_revocations()
         state = self.machine.group.state
         held: dict[TopicIdPartition, str] = {}
         for member in state.members.values():
@@ -262,6 +263,31 @@ class ConsumerGroupRun:
         targets = Counter(place for target in state.targets.values() for place in target)
         assert all(count == 1 for count in targets.values()), "OneOwnerPerPartition: a target gives one to two"
 
+    def _check_claims(self) -> None:
+        claims: dict[TopicIdPartition, list[tuple[int, Consumer]]] = {}
+        for consumer in self.consumers:
+            for place, epoch in consumer.claims.items():
+                claims.setdefault(place, []).append((epoch, consumer))
+        for place, found in claims.items():
+            newest = max(epoch for epoch, _ in found)
+            owners = [consumer.place for epoch, consumer in found if epoch == newest]
+            assert len(owners) == 1, f"OneOwnerPerPartition: {owners} own {place} in epoch {newest}"
+            members = [one.place for _, one in found if one.member_id in self.machine.group.state.members]
+            assert len(members) <= 1 or not self.is_orderly, f"OneOwnerPerPartition: {members} own {place}"
+            self.counts["stale_claims"] += len(found) > 1
+
+    def _check_revocations(self) -> None:
+        now_ms = self.clock.now_ms()
+        limit_ms = REBALANCE_MS + LATE_MS + (REFUSED_MS if self.persist_failures else 0)
+        for member_id, member in self.machine.group.state.members.items():
+            since_ms, before = self.revoking.get(member_id, (now_ms, None))
+            if not member.must_revoke:
+                self.revoking.pop(member_id, None)
+            elif before != member.revoking:
+                self.revoking[member_id] = (now_ms, member.revoking)
+            else:
+                assert now_ms - since_ms < limit_ms, f"RevocationIsBounded: {member_id} keeps what it has to give up"
+
     # -- the end
 
     def _calm(self) -> None:
@@ -269,15 +295,36 @@ class ConsumerGroupRun:
         self.network.heal()
         self.network.weather = Weather(delay_ms_max=20)
         self.persist_failures = 0.0
+        self._part_rivals()
         for consumer in self.consumers:
             consumer.hangs, consumer.said = False, None
-        for _ in range(2 * (SESSION_MS + REBALANCE_MS) // 100 + 20 * HEARTBEAT_MS // 100):
-            self.step(199)
+        self._pass(2 * (SESSION_MS + REBALANCE_MS) + 20 * HEARTBEAT_MS)
         for consumer in self.consumers:
             consumer.said = None  # a late copy may have got an answer that was meant for the consumer
-        for _ in range(10 * HEARTBEAT_MS // 100):
-            self.step(199)
+        self._pass(10 * HEARTBEAT_MS)
         self._check_rest()
+        # One more change, which the log does not take at first.
+        self.sizes["orders"] = self.sizes.get("orders", 0) + 1
+        self.machine.weather.persists = False
+        self.machine.set_image(self._image(), self.clock.now_ms())
+        self._pass(20 * HEARTBEAT_MS)
+        self._check_rest()
+
+    def _part_rivals(self) -> None:
+        """Whoever has an instance id keeps it; others that were given the same are stopped."""
+        by_instance = self.machine.group.state.by_instance
+        for consumer in self.consumers:
+            rivals = [one for one in self.consumers if one.is_running and one.instance_id == consumer.instance_id]
+            if consumer.instance_id is not None and len(rivals) > 1:
+                holder = next((one for one in rivals if one.member_id == by_instance.get(one.instance_id)), rivals[0])
+                for rival in rivals:
+                    if rival is not holder:
+                        rival.stop()
+
+    def _pass(self, ms: int) -> None:
+        until_ms = self.clock.now_ms() + ms
+        while self.clock.now_ms() < until_ms:
+            self.step(199)
 
     def _check_rest(self) -> None:
         state = self.machine.group.state

@@ -1,5 +1,6 @@
 """Stands in for the coordinator's machine and its runtime: one consumer group, and the log that it is kept in."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -79,6 +80,8 @@ class ConsumerMachine:
         self.settings = settings or settings_of()
         self.weather = Weather()
         self.log: list[StateRecord] = []
+        self.removed: Counter[str] = Counter()
+        """How many members each kind of timer has removed."""
         self._numbers = count(1)
         self.timers: Timers[tuple[str, str, str]] = Timers()
         self.group = self._new_group()
@@ -120,7 +123,8 @@ class ConsumerMachine:
         while (key := self.timers.take(now_ms)) is not None:
             group_id, kind, member_id = key
             assert group_id == GROUP
-            self.carry_out(self.group.due(kind, member_id, now_ms))
+            decision = self.group.due(kind, member_id, now_ms)
+            self.removed[kind] += self.carry_out(decision) and bool(decision.persist)
         return sorted(before - set(self.group.state.members))
 
     def restart(self, now_ms: int, *, compacted: bool = False) -> None:

@@ -10,7 +10,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.recovery import open_log
 from penstock.log.settings import LogSettings
 from penstock.records.batch import BatchHeader, batches
-from penstock.records.build import Record, build_batch, read_records
+from penstock.records.build import Record, build_batch, control_marker, read_marker, read_records
 from penstock.wire.schema import Buffer
 
 NOW_MS: Final = 1_700_000_000_000
@@ -31,6 +31,54 @@ def batch(*values: bytes | None, key: bytes | None = b"k", timestamp_ms: int = N
 def sent(producer_id: int, sequence: int, *values: bytes, epoch: int = 0, **options: Any) -> bytearray:
     """A batch of an idempotent producer."""
     return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
+
+
+def marker_of(producer_id: int, *, commit: bool = True, epoch: int = 0, coordinator: int = 0) -> bytearray:
+    """The end of a producer's transaction."""
+    return control_marker(
+        commit=commit,
+        coordinator_epoch=coordinator,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timestamp_ms=NOW_MS,
+    )
+
+
+def write(log: Log, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, **options: Any) -> Appended:
+    """Append a batch in a producer's transaction, which may begin with it."""
+    data = sent(producer_id, sequence, *values, epoch=epoch, transactional=True, **options)
+    return log.append(data, 0, NOW_MS, may_begin=True)
+
+
+def end(log: Log, producer_id: int, commit: bool, *, epoch: int = 0, coordinator: int = 0) -> int:
+    """End a producer's transaction; the offset of the marker."""
+    batch = marker_of(producer_id, commit=commit, epoch=epoch, coordinator=coordinator)
+    return log.append_own(batch, 0, NOW_MS).base_offset
+
+
+def committed_values(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[bytes | None]:
+    """What a consumer of committed records sees, fetch by fetch: it leaves out what it is told was aborted."""
+    found: list[bytes | None] = []
+    offset, limit = log.start_offset, log.stable_end(min(high_watermark, log.end_offset))
+    while data := bytes(log.read(offset, max_bytes, limit, blocking=True)):
+        whole = list(batches(data))
+        coming = [(entry.first_offset, entry.producer_id) for entry in log.aborted_between(offset, _end_of(whole))]
+        skipped: set[int] = set()
+        for at, header in whole:
+            while coming and coming[0][0] <= header.last_offset:
+                skipped.add(coming.pop(0)[1])
+            if header.is_control:
+                marker = read_marker(data[at : at + header.size_bytes])
+                if marker is not None and not marker.committed:
+                    skipped.discard(header.producer_id)
+            elif header.count and not (header.is_transactional and header.producer_id in skipped):
+                found += [item.value for item in read_records(data[at:]) if item.offset >= offset]
+        offset = _end_of(whole)
+    return found
+
+
+def _end_of(whole: list[tuple[int, BatchHeader]]) -> int:
+    return whole[-1][1].next_offset
 
 
 def settings(**values: object) -> LogSettings:

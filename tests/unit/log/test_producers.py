@@ -1,24 +1,37 @@
 """What a partition remembers of its idempotent producers."""
 
+import struct
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import InvalidProducerEpoch, OutOfOrderSequence
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    StorageError,
+    TransactionCoordinatorFenced,
+)
 from penstock.log import producers as producers_module
 from penstock.log.producers import WINDOW, Producers, SentBatch, sequence_after
+from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
-from penstock.records.build import control_marker
+from penstock.records.build import Marker
 
-from .making import NOW_MS, sent
+from .making import NOW_MS, batch, marker_of, sent
 
 LAST = 2**31 - 1
 
 
-def header(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> BatchHeader:
-    return read_header(sent(producer_id, sequence, *[b"v"] * count, epoch=epoch))
+def header(
+    sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, transactional: bool = False
+) -> BatchHeader:
+    return read_header(sent(producer_id, sequence, *[b"v"] * count, epoch=epoch, transactional=transactional))
 
 
 def take(state: Producers, batch: BatchHeader, offset: int, now_ms: int = NOW_MS) -> SentBatch | None:
@@ -132,14 +145,204 @@ def test_producers_do_not_mind_each_other() -> None:
     assert take(state, header(0, producer_id=2), 0) == SentBatch(0, 0, 2, 2, NOW_MS)
 
 
-def test_a_marker_raises_the_epoch_and_is_no_batch() -> None:
-    state = with_sequences(0, 1)
-    marker = control_marker(commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=3, timestamp_ms=NOW_MS)
-    state.apply(read_header(marker), 50, NOW_MS, NOW_MS)
-    assert state.by_id[7].epoch == 3
+# -- transactions
+
+
+def begun(state: Producers, sequence: int, offset: int, *, producer_id: int = 7, epoch: int = 0) -> None:
+    """A batch in a transaction, which may begin with it."""
+    batch = header(sequence, producer_id=producer_id, epoch=epoch, transactional=True)
+    assert state.check(batch, may_begin=True) is None
+    state.apply(batch, offset, NOW_MS, NOW_MS)
+
+
+def ended(
+    state: Producers, offset: int, *, producer_id: int = 7, epoch: int = 0, commit: bool = True, coordinator: int = 0
+) -> AbortedTransaction | None:
+    batch = read_header(marker_of(producer_id, commit=commit, epoch=epoch))
+    marker = Marker(commit, coordinator)
+    aborted = state.aborted_by(producer_id, marker, offset)
+    state.end(batch, marker, offset, NOW_MS)
+    return aborted
+
+
+def own(producer_id: int, epoch: int, transactional: bool = True) -> BatchHeader:
+    """A batch that the broker made in a producer's name."""
+    return read_header(batch(producer_id=producer_id, producer_epoch=epoch, transactional=transactional))
+
+
+def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    begun(state, 1, 15)
+    assert state.by_id[7].first_offset == state.open.first_offset == 10
+    assert state.is_in_transaction(7, 0)
+    assert not state.is_in_transaction(7, 1)
+    assert not state.is_in_transaction(8, 0)
+    ended(state, 20)
+    assert not state.is_in_transaction(7, 0)
+    assert state.by_id[7].first_offset == -1
+    assert state.open.first_offset is None
+
+
+def test_a_transaction_begins_only_if_the_coordinator_knows_of_it() -> None:
+    """KIP-890: else a late batch would begin one that nobody ends."""
+    state = Producers()
+    late = header(0, transactional=True)
+    for known in (False, True):
+        with pytest.raises(InvalidTxnState, match="not part of an ongoing transaction") as refused:
+            state.check(late)
+        assert refused.value.code == ErrorCode.INVALID_TXN_STATE
+        if not known:
+            begun(state, 0, 10)
+            ended(state, 11)
+            late = header(1, transactional=True)
+
+
+def test_within_a_transaction_nobody_needs_to_ask_again() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    assert state.check(header(1, transactional=True)) is None
+
+
+def test_a_new_epoch_does_not_go_on_with_the_transaction_of_the_old_one() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    with pytest.raises(InvalidTxnState):
+        state.check(header(0, epoch=1, transactional=True))
+    assert state.check(header(0, epoch=1, transactional=True), may_begin=True) is None
+
+
+def test_a_batch_of_a_transaction_that_is_sent_again_is_recognised_even_when_that_has_ended() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    again = header(0, transactional=True)
+    assert state.check(again) == SentBatch(0, 0, 10, 10, NOW_MS)
+    ended(state, 11)
+    assert state.check(again) == SentBatch(0, 0, 10, 10, NOW_MS)
+
+
+def test_a_plain_batch_in_the_middle_of_a_transaction_is_refused() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    with pytest.raises(InvalidTxnState, match="plain batch in the middle of its transaction") as refused:
+        state.check(header(1))
+    assert refused.value.code == ErrorCode.INVALID_TXN_STATE
+    with pytest.raises(InvalidTxnState):
+        state.check(header(0, epoch=1))
+    with pytest.raises(InvalidTxnState):
+        state.check_own(own(7, 0, transactional=False))
+    ended(state, 11)
+    assert state.check(header(1)) is None
+    state.check_own(own(7, 0, transactional=False))
+
+
+def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    ended(state, 11)
+    begun(state, 1, 12)
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 0, expected 2"):
+        state.check(header(0, 3, transactional=True))
+
+
+def test_after_a_marker_with_a_new_epoch_the_producer_has_that_epoch_and_begins_at_zero() -> None:
+    """KIP-890, transaction version 2."""
+    state = Producers()
+    begun(state, 0, 10)
+    ended(state, 11, epoch=1)
+    assert state.by_id[7].epoch == 1
     assert not state.by_id[7].batches
+    with pytest.raises(InvalidProducerEpoch, match="has epoch 0, its newer instance has 1") as refused:
+        state.check(header(1, transactional=True), may_begin=True)
+    assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 1, expected 0"):
+        state.check(header(1, epoch=1, transactional=True), may_begin=True)
+    begun(state, 0, 12, epoch=1)
+
+
+def test_batches_of_the_brokers_own_have_no_sequence() -> None:
+    state = Producers()
+    state.check_own(own(7, 3))
+    state.apply(own(7, 3), 10, NOW_MS, NOW_MS)
+    state.check_own(own(7, 3))
+    state.apply(own(7, 3), 11, NOW_MS, NOW_MS)
+    assert list(state.by_id[7].batches) == [SentBatch(-1, -1, 10, 10, NOW_MS), SentBatch(-1, -1, 11, 11, NOW_MS)]
+    assert state.open.first_offset == 10
+    assert state.check(header(0, epoch=3, transactional=True)) is None, "a client begins at zero after them"
+    with pytest.raises(OutOfOrderSequence):
+        state.check(header(1, epoch=3, transactional=True))
+
+
+def test_a_fenced_producer_gets_nothing_written_in_its_name() -> None:
+    state = Producers()
+    state.apply(own(7, 3), 10, NOW_MS, NOW_MS)
     with pytest.raises(InvalidProducerEpoch):
-        state.check(header(2))
+        state.check_own(own(7, 2))
+    with pytest.raises(InvalidProducerEpoch):
+        state.check_marker(ProducerKey(7, 2), 5)
+
+
+def test_a_marker_may_have_the_producers_epoch_or_a_newer_one() -> None:
+    state = Producers()
+    state.check_marker(ProducerKey(7, 0), 5)
+    begun(state, 0, 10, epoch=3)
+    state.check_marker(ProducerKey(7, 3), 5)
+    state.check_marker(ProducerKey(7, 4), 5)
+
+
+def test_an_older_coordinator_ends_nothing() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    ended(state, 11, coordinator=5)
+    assert state.by_id[7].coordinator_epoch == 5
+    begun(state, 1, 12)
+    with pytest.raises(TransactionCoordinatorFenced, match="has epoch 4, a newer one with 5") as refused:
+        state.check_marker(ProducerKey(7, 0), 4)
+    assert refused.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    state.check_marker(ProducerKey(7, 0), 5)
+    state.check_marker(ProducerKey(7, 0), 6)
+
+
+def test_a_late_marker_does_not_end_the_transaction_after_its_own() -> None:
+    """KIP-890: from version 2 on a marker's epoch is newer than that of the transaction it ends."""
+    state = Producers()
+    begun(state, 0, 10)
+    state.check_marker(ProducerKey(7, 1), 0, transaction_version=2)
+    ended(state, 11, epoch=1)
+    state.check_marker(ProducerKey(7, 1), 0, transaction_version=2)  # again, and nothing is open
+    begun(state, 0, 12, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        state.check_marker(ProducerKey(7, 1), 0, transaction_version=2)
+    state.check_marker(ProducerKey(7, 1), 0, transaction_version=1)  # in which it is the transaction's own
+    state.check_marker(ProducerKey(7, 2), 0, transaction_version=2)
+
+
+def test_an_abort_says_what_it_aborts_and_up_to_where_all_is_decided_then() -> None:
+    state = Producers()
+    begun(state, 0, 10, producer_id=1)
+    begun(state, 0, 11, producer_id=2)
+    begun(state, 0, 12, producer_id=3)
+    assert ended(state, 20, producer_id=2, commit=False) == AbortedTransaction(2, 11, 20, 10)
+    assert ended(state, 21, producer_id=1, commit=True) is None
+    assert ended(state, 22, producer_id=3, commit=False) == AbortedTransaction(3, 12, 22, 23)
+    assert ended(state, 23, producer_id=3, commit=False) is None, "nothing was open"
+    assert ended(state, 24, producer_id=4, commit=False) is None, "nobody knows it"
+
+
+def test_a_marker_of_a_producer_that_nobody_knows_tells_its_epoch() -> None:
+    state = Producers()
+    ended(state, 5, epoch=4, coordinator=2)
+    assert (state.by_id[7].epoch, state.by_id[7].coordinator_epoch, state.by_id[7].marker_offset) == (4, 2, 5)
+    with pytest.raises(InvalidProducerEpoch):
+        state.check(header(0, epoch=3))
+
+
+def test_an_emptied_control_batch_tells_an_epoch_and_nothing_else() -> None:
+    state = Producers()
+    begun(state, 0, 10)
+    state.end(read_header(marker_of(7, epoch=2)), None, 11, NOW_MS)
+    assert state.by_id[7].epoch == 2
+    assert state.by_id[7].first_offset == 10
 
 
 # -- forgetting
@@ -176,6 +379,46 @@ def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten(monkeypatch: p
     assert sorted(state.by_id) == [57, 58, 59]
 
 
+def test_whoever_has_an_open_transaction_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = Producers()
+    begun(state, 0, 10, producer_id=1)
+    take(state, header(0, producer_id=2), 11)
+    assert state.expire(NOW_MS + 1) == 1
+    assert list(state.by_id) == [1]
+    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 2)
+    for producer_id in (3, 4, 5):
+        take(state, header(0, producer_id=producer_id), 20 + producer_id, now_ms=NOW_MS + producer_id)
+    assert list(state.by_id) == [1, 5]
+    ended(state, 30, producer_id=1)
+    assert state.expire(NOW_MS + 9) == 2
+
+
+def test_with_as_many_open_transactions_as_are_allowed_no_one_new_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 2)
+    state = Producers()
+    begun(state, 0, 10, producer_id=1)
+    begun(state, 0, 11, producer_id=2)
+    with pytest.raises(StorageError, match="2 transactions are open here"):
+        state.check(header(0, producer_id=3))
+    with pytest.raises(StorageError):
+        state.check_own(own(3, 0))
+    begun(state, 1, 12, producer_id=1)
+    ended(state, 13, producer_id=1)
+    begun(state, 0, 14, producer_id=3)
+    assert sorted(state.by_id) == [2, 3]
+
+
+def test_all_transactions_are_forgotten_at_once() -> None:
+    state = Producers()
+    begun(state, 0, 10, producer_id=1)
+    begun(state, 0, 11, producer_id=2)
+    ended(state, 12, producer_id=1)
+    state.forget_transactions()
+    assert state.open.are_decided
+    assert not state.is_in_transaction(2, 0)
+    assert sorted(state.by_id) == [1, 2]
+
+
 # -- snapshots
 
 STATES = st.lists(
@@ -184,31 +427,44 @@ STATES = st.lists(
 
 
 def state_of(steps: list[tuple[int, int, int, int]]) -> Producers:
-    """Whatever these batches lead to; those that are refused are left out."""
+    """Whatever these batches lead to: of plain producers (ids below 3), and of others, who end transactions too."""
     state = Producers()
-    for offset, (producer_id, epoch, count, now_ms) in enumerate(steps):
+    for number, (producer_id, epoch, count, now_ms) in enumerate(steps):
         known = state.by_id.get(producer_id)
-        begun = known is not None and epoch <= known.epoch
-        first = sequence_after(known.batches[-1].last_sequence) if known and begun else 0
-        batch = header(first, count, producer_id=producer_id, epoch=max(epoch, known.epoch if known else 0))
-        take(state, batch, 10 * offset, now_ms)
+        epoch = max(epoch, known.epoch if known else 0)
+        if producer_id >= 3 and known and count == 4:
+            ended(
+                state, 10 * number, producer_id=producer_id, epoch=epoch, coordinator=number, commit=now_ms % 2 == 0
+            )
+            continue
+        has_begun = known is not None and epoch == known.epoch and known.batches
+        first = sequence_after(known.batches[-1].last_sequence) if known and has_begun else 0
+        sending = header(first, count, producer_id=producer_id, epoch=epoch, transactional=producer_id >= 3)
+        assert state.check(sending, may_begin=True) is None
+        state.apply(sending, 10 * number, sending.max_timestamp, now_ms)
     return state
 
 
-def plain(state: Producers | None) -> dict[int, tuple[int, int, list[SentBatch]]]:
+def plain(state: Producers | None) -> tuple[list[object], list[object]]:
     assert state is not None
-    return {known: (p.epoch, p.heard_ms, list(p.batches)) for known, p in state.by_id.items()}
+    found = [
+        (known, p.epoch, p.heard_ms, p.coordinator_epoch, p.first_offset, list(p.batches))
+        for known, p in state.by_id.items()
+    ]
+    undecided: list[object] = [state.open.first_undecided(watermark) for watermark in range(0, 410, 10)]
+    return list(found), undecided
 
 
 @given(steps=STATES)
 @examples(max_examples=60, deadline=None)
 def test_a_snapshot_holds_the_whole_state(steps: list[tuple[int, int, int, int]]) -> None:
     state = state_of(steps)
-    again = Producers.restore(state.snapshot())
-    assert plain(again) == plain(state)
+    written = state.snapshot()
+    again = Producers.restore(written)
     assert again is not None
     assert again.changes == 0
-    assert again.snapshot() == state.snapshot()
+    assert again.snapshot() == written
+    assert plain(again) == plain(state)
 
 
 def test_a_snapshot_that_is_damaged_anywhere_is_not_believed() -> None:
@@ -222,3 +478,15 @@ def test_a_snapshot_that_is_damaged_anywhere_is_not_believed() -> None:
         assert Producers.restore(data[:size]) is None
     assert Producers.restore(data + b"\0") is None
     assert Producers.restore(bytes(len(data))) is None
+
+
+def test_a_snapshot_of_before_there_were_transactions_is_read() -> None:
+    """As it was written by version PSP2: one producer, two batches."""
+    body = struct.pack(">IqhqB", 1, 7, 3, NOW_MS, 2)
+    body += struct.pack(">iiqqq", 0, 1, 10, 11, NOW_MS) + struct.pack(">iiqqq", 2, 2, 12, 12, NOW_MS)
+    state = Producers.restore(struct.pack(">4sI", b"PSP2", zlib.crc32(body)) + body)
+    assert state is not None
+    known = state.by_id[7]
+    assert (known.epoch, known.heard_ms, known.first_offset, known.coordinator_epoch) == (3, NOW_MS, -1, -1)
+    assert list(known.batches) == [SentBatch(0, 1, 10, 11, NOW_MS), SentBatch(2, 2, 12, 12, NOW_MS)]
+    assert state.open.are_decided

@@ -1,0 +1,291 @@
+"""One seeded life of a group coordinator: members that come, work, die and return, a bad network, a log that
+sometimes cannot be written, and coordinators that are lost and made again of the log.
+
+After every step:
+- OneOwnerPerPartition: of the members that believe in the newest generation, no two own the same partition;
+- OffsetsNeverRetreat: a commit under a generation never replaces one that was accepted under a later generation;
+- NobodyIsForgotten: whoever waits for an answer is a member, and the coordinator will wake up for it.
+When the faults stop, the group is soon stable, made of exactly those who are alive, and every partition has an owner.
+"""
+
+from collections import Counter
+from random import Random
+from typing import Any, NamedTuple
+
+from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.errors import CoordinatorNotAvailable, NotCoordinator, PenstockError
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.membership import State
+from tests.simulation.clock import FakeClock
+from tests.simulation.group_member import (
+    BACKOFF_MS,
+    GROUP,
+    HEARTBEAT_MS,
+    PARTITIONS,
+    REQUEST_MS,
+    TOPIC,
+    Request,
+    SimulatedMember,
+)
+from tests.simulation.network import FakeNetwork, Weather
+from tests.unit.groups.coordinating import image_of, settings_of, topic_of
+
+COORDINATOR = "coordinator"
+DELAY_MS = 500
+CALM_DELAY_MS = 20
+HAPPENINGS = {
+    "nothing": 900,
+    "weather": 10,
+    "die": 10,
+    "leave": 5,
+    "return": 25,
+    "restart": 5,
+    "log": 15,
+    "marker": 40,
+}
+"""What may disturb a step, and how often."""
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, in the log."""
+
+    producer_id: int
+    committed: bool
+
+
+class Sent(NamedTuple):
+    """A request on its way, over a connection to one life of the coordinator."""
+
+    request: Request
+    life: int
+
+
+class Replied(NamedTuple):
+    number: int
+    value: Any
+
+
+class GroupRun:
+    def __init__(self, seed: int, steps: int) -> None:
+        self.rng = Random(seed)
+        self.steps = steps
+        self.clock = FakeClock()
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, self._weather())
+        self.counts: Counter[str] = Counter()
+        self.log: list[tuple[StateRecord, int] | Marker] = []
+        self.failing = 0.0
+        self.life = 0
+        self._ids = 0
+        self._tickets = 0
+        self._waiting: dict[Ticket, tuple[int, int]] = {}
+        self._generations: dict[int, int] = {}
+        """The newest generation that an offset of each partition was committed in."""
+        self.machine = self._make()
+        self.machine.loaded(self.clock.now_ms())
+        self.members = [
+            SimulatedMember(
+                number,
+                Random(self.rng.random()),
+                lambda request, number=number: self.network.send(number, COORDINATOR, Sent(request, self.life)),
+                is_static=self.rng.random() < 0.4,
+            )
+            for number in range(self.rng.randint(3, 8))
+        ]
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts[name] for name in ("deaths", "restarts", "failed_persists"))
+
+    # -- one life
+
+    def run(self) -> None:
+        for member in self.members:
+            member.start(self.clock.now_ms())
+        for _ in range(self.steps):
+            self._disturb()
+            self.step(self.rng.randint(1, 150))
+        self._check_progress()
+
+    def step(self, ms: int) -> None:
+        self.clock.advance(ms)
+        for _, target, message in self.network.arrivals():
+            if target == COORDINATOR:
+                self._on_request(_, message)
+            else:
+                self.members[target].on_reply(message.number, message.value, self.clock.now_ms())
+        while (at_ms := self.machine.wake_at_ms) is not None and at_ms <= self.clock.now_ms():
+            self._carry_out(self.machine.wake(self.clock.now_ms()))
+        for member in self.members:
+            member.tick(self.clock.now_ms())
+        self.counts["steps"] += 1
+        self._check()
+
+    # -- faults
+
+    def _weather(self) -> Weather:
+        return Weather(
+            delay_ms_max=self.rng.choice((20, 200, 1000)),
+            loss=self.rng.choice((0.0, 0.02, 0.1)),
+            repeat=self.rng.choice((0.0, 0.05)),
+        )
+
+    def _disturb(self) -> None:
+        """Now and then something happens."""
+        member = self.rng.choice(self.members)
+        (what,) = self.rng.choices(list(HAPPENINGS), list(HAPPENINGS.values()))
+        if what == "weather":
+            self.network.weather = self._weather()
+        elif what == "die" and member.is_up:
+            member.die()
+            self.counts["deaths"] += 1
+        elif what == "leave" and member.is_up:
+            member.leave(self.clock.now_ms())
+            self.counts["leaves"] += 1
+        elif what == "return" and not member.is_up:
+            member.start(self.clock.now_ms())
+            self.counts["returns"] += 1
+        elif what == "restart":
+            self._restart()
+        elif what == "log":
+            self.failing = self.rng.choice((0.0, 0.0, 0.3, 1.0))
+        elif what == "marker" and member.transaction_is_open:
+            self._end_transaction(member, self.rng.random() < 0.7)
+
+    def _restart(self) -> None:
+        """The coordinator is gone; another one is made of the log. Connections to the old one are gone too."""
+        self.counts["restarts"] += 1
+        self.life += 1
+        for member, number in self._waiting.values():
+            if self.rng.random() < 0.5:
+                self.network.send(COORDINATOR, member, Replied(number, NotCoordinator("no longer")))
+        self._waiting.clear()
+        self.machine = self._make()
+        for entry in self.log:
+            if isinstance(entry, Marker):
+                self.machine.end_transaction(*entry)
+            else:
+                self.machine.apply(*entry)
+        self.machine.loaded(self.clock.now_ms())
+
+    def _end_transaction(self, member: SimulatedMember, committed: bool) -> None:
+        member.transaction_is_open = False
+        self.counts["transactions"] += 1
+        self.log.append(Marker(member.number, committed))
+        self.machine.end_transaction(member.number, committed)
+
+    # -- the coordinator's shell
+
+    def _make(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            settings=settings_of(initial_rebalance_delay_ms=DELAY_MS),
+            image=image_of(topic_of(TOPIC, PARTITIONS)),
+            new_member_id=self._new_member_id,
+        )
+
+    def _new_member_id(self, name: str) -> str:
+        self._ids += 1
+        return f"{name}-{self._ids}"
+
+    def _on_request(self, source: Any, sent: Sent) -> None:
+        if sent.life != self.life:
+            return
+        request = sent.request
+        self._tickets += 1
+        ticket = self._tickets
+        self._waiting[ticket] = (source, request.number)
+        ask = Ask(body=request.body, version=request.version, client_id=f"client-{source}", client_host="host")
+        try:
+            decision = self.machine.decide(ticket, ask, self.clock.now_ms())
+        except PenstockError as error:
+            self._reply(ticket, error)
+        else:
+            self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.persist and self.rng.random() < self.failing:
+            self.counts["failed_persists"] += 1
+            for reply in decision.replies:
+                self._reply(reply.ticket, CoordinatorNotAvailable("the log cannot be written"))
+            return
+        producer_id = decision.transaction.producer_id if decision.transaction else NO_PRODUCER
+        for record in decision.persist:
+            self.log.append((record, producer_id))
+            self.machine.apply(record, producer_id)
+        for reply in decision.replies:
+            self._reply(reply.ticket, reply.value)
+
+    def _reply(self, ticket: Ticket, value: Any) -> None:
+        member, number = self._waiting.pop(ticket)
+        self.network.send(COORDINATOR, member, Replied(number, value))
+
+    # -- what must hold
+
+    def _group(self) -> ClassicGroup | None:
+        group = self.machine.groups.get(GROUP)
+        assert group is None or isinstance(group, ClassicGroup)
+        return group
+
+    def _check(self) -> None:
+        self._check_owners()
+        self._check_offsets()
+        group = self._group()
+        if group is not None:
+            waiting = {*group.joins, *group.syncs}
+            assert waiting <= set(group.roster.ids), (
+                f"NobodyIsForgotten: {waiting} wait, {group.roster.ids} are members"
+            )
+            assert {*group.joins.values(), *group.syncs.values()} == set(self._waiting), "NobodyIsForgotten"
+            assert self.machine.wake_at_ms is not None
+            self.counts["stable_steps"] += group.state is State.STABLE
+        else:
+            assert not self._waiting, "NobodyIsForgotten: someone waits for a group that is not there"
+
+    def _check_owners(self) -> None:
+        believers = [member for member in self.members if member.believes]
+        newest = max((member.generation for member in believers), default=-1)
+        owners: dict[int, int] = {}
+        for member in believers:
+            for number in member.owned if member.generation == newest else ():
+                assert number not in owners, (
+                    f"OneOwnerPerPartition: {number} is owned by {owners[number]} and {member.number} "
+                    f"in generation {newest}"
+                )
+                owners[number] = member.number
+
+    def _check_offsets(self) -> None:
+        for number, committed in self.machine.offsets.of_group(GROUP).get(TOPIC, {}).items():
+            generation = int(committed.metadata)
+            before = self._generations.get(number, -1)
+            assert generation >= before, (
+                f"OffsetsNeverRetreat: partition {number} had a commit of generation {before}, now of {generation}"
+            )
+            if generation > before:
+                self.counts["offsets_moved"] += 1
+            self._generations[number] = generation
+
+    def _check_progress(self) -> None:
+        """No more faults: within the longest session and rebalance timeouts, and the time that messages take."""
+        self.failing = 0.0
+        self.network.weather = Weather(delay_ms_max=CALM_DELAY_MS)
+        alive = [member for member in self.members if member.is_up]
+        session_ms = max(member.session_ms for member in self.members)
+        rebalance_ms = max(member.rebalance_ms for member in self.members)
+        slack_ms = REQUEST_MS + DELAY_MS + 2 * HEARTBEAT_MS + 10 * (BACKOFF_MS + CALM_DELAY_MS)
+        end_ms = self.clock.now_ms() + session_ms + rebalance_ms + slack_ms
+        while self.clock.now_ms() < end_ms:
+            self.step(10)
+        group = self._group()
+        if not alive:
+            assert group is None or group.is_empty, "progress: nobody is alive, and the group is not empty"
+            return
+        assert group is not None, "progress: there is no group"
+        assert group.state is State.STABLE, f"progress: the group is {group.state_name}"
+        assert sorted(group.roster.ids) == sorted(member.member_id for member in alive), "progress: the wrong members"
+        assert all(member.believes and member.generation == group.generation for member in alive), (
+            "progress: someone does not know its assignment"
+        )
+        assert set().union(*(member.owned for member in alive)) == set(range(PARTITIONS)), (
+            "progress: a partition has no owner"
+        )
+        self.counts["generations"] += group.generation

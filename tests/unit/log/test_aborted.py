@@ -1,0 +1,229 @@
+"""The lists of aborted transactions: what they answer, and what damage does to them."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from penstock.foundation.errors import StorageError
+from penstock.log.aborted import ENTRY_BYTES, AbortedList, aborted_between
+from penstock.log.disk import OsDisk
+from penstock.log.memory import MemoryDisk
+from penstock.log.transactions import AbortedTransaction
+
+from .making import FullDisk
+
+PATH = "folder/0.aborted"
+
+
+def entries(count: int, base: int = 0) -> list[AbortedTransaction]:
+    """One after another, ten offsets each; the first is at `base`."""
+    return [AbortedTransaction(n % 3, base + 10 * n, base + 10 * n + 9, base + 10 * n + 10) for n in range(count)]
+
+
+def filled(count: int, disk: MemoryDisk | FullDisk | None = None) -> AbortedList:
+    found = AbortedList(disk or MemoryDisk(), PATH)
+    for entry in entries(count):
+        found.add(entry)
+    return found
+
+
+def measured(disk: MemoryDisk, base: int = 0) -> tuple[AbortedList, int | None]:
+    """The list as a new process finds it."""
+    found = AbortedList(disk, PATH)
+    return found, found.measure(base)
+
+
+def test_what_was_added_is_found_from_any_marker_on() -> None:
+    found = filled(200)
+    for offset in (0, 9, 10, 11, 1005, 1999, 2000):
+        assert list(found.ended_from(offset)) == [entry for entry in entries(200) if entry.last_offset >= offset]
+    assert (found.count, found.newest) == (200, 1999)
+
+
+def test_an_empty_list_has_no_file() -> None:
+    disk = MemoryDisk()
+    found = AbortedList(disk, PATH)
+    assert (found.count, found.newest, list(found.ended_from(0))) == (0, -1, [])
+    assert found.measure(0) is None
+    found.cut(0)
+    found.sync()
+    assert not disk.files
+    found.make()
+    assert list(disk.files) == [PATH]
+
+
+def test_a_list_is_there_after_a_restart() -> None:
+    disk = MemoryDisk()
+    filled(5, disk)
+    found, gap = measured(disk)
+    assert gap is None
+    assert list(found.ended_from(0)) == entries(5)
+    found.add(AbortedTransaction(1, 60, 70, 71))
+    assert measured(disk)[0].count == 6
+
+
+def test_the_newest_is_taken_back() -> None:
+    disk = MemoryDisk()
+    found = filled(3, disk)
+    found.take_back()
+    assert list(found.ended_from(0)) == entries(2)
+    assert measured(disk)[0].count == 2
+    found.add(entries(3)[2])
+    assert list(found.ended_from(0)) == entries(3)
+
+
+@pytest.mark.parametrize(("offset", "kept"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3), (99, 5)])
+def test_a_cut_takes_every_marker_from_an_offset_on(offset: int, kept: int) -> None:
+    disk = MemoryDisk()
+    found = filled(5, disk)
+    found.cut(offset)
+    assert list(found.ended_from(0)) == entries(kept)
+    assert measured(disk)[0].count == kept
+
+
+def test_a_full_disk_adds_nothing() -> None:
+    disk = FullDisk(MemoryDisk())
+    found = filled(2, disk)
+    disk.free_bytes = ENTRY_BYTES - 1
+    with pytest.raises(StorageError):
+        found.add(AbortedTransaction(1, 20, 29, 30))
+    assert list(found.ended_from(0)) == entries(2)
+
+
+# -- damage
+
+
+@pytest.mark.parametrize("size", range(1, ENTRY_BYTES))
+def test_a_torn_entry_is_cut_off(size: int) -> None:
+    disk = MemoryDisk()
+    filled(3, disk)
+    disk.files[PATH].truncate(2 * ENTRY_BYTES + size)
+    found, gap = measured(disk)
+    assert (found.count, gap) == (2, 20)
+    assert disk.files[PATH].size == 2 * ENTRY_BYTES
+    assert measured(disk)[1] is None
+
+
+def test_a_damaged_byte_anywhere_is_noticed_and_nothing_after_it_is_believed() -> None:
+    disk = MemoryDisk()
+    filled(3, disk)
+    data = disk.load(PATH)
+    assert data is not None
+    for at in range(len(data)):
+        spoilt = bytearray(data)
+        spoilt[at] ^= 0x10
+        disk.store(PATH, bytes(spoilt))
+        found, gap = measured(disk)
+        number = at // ENTRY_BYTES
+        assert (found.count, gap) == (number, 10 * number), f"byte {at}"
+
+
+@pytest.mark.parametrize("zeroes", [1, ENTRY_BYTES, 5 * ENTRY_BYTES])
+def test_zeroes_are_no_entries(zeroes: int) -> None:
+    disk = MemoryDisk()
+    filled(2, disk)
+    disk.files[PATH].append(bytes(zeroes))
+    found, gap = measured(disk)
+    assert (found.count, gap) == (2, 20)
+
+
+def test_markers_that_do_not_rise_or_lie_before_the_segment_are_damage() -> None:
+    disk = MemoryDisk()
+    found = AbortedList(disk, PATH)
+    found.add(AbortedTransaction(1, 5, 20, 21))
+    found.add(AbortedTransaction(1, 5, 20, 21))
+    assert measured(disk)[1] == 21
+    assert measured(disk, base=21)[1] == 21
+    assert measured(disk)[0].count == 0
+
+
+def test_damage_that_comes_while_it_is_open_is_an_error_and_no_answer() -> None:
+    disk = MemoryDisk()
+    found = filled(3, disk)
+    disk.files[PATH].write_at(ENTRY_BYTES + 3, b"\xff")
+    with pytest.raises(StorageError, match="damaged in entry 1; the next start makes it anew"):
+        list(found.ended_from(0))
+
+
+def test_entries_are_replaced_only_if_they_are_others() -> None:
+    disk = FullDisk(MemoryDisk())
+    found = filled(4, disk)
+    disk.free_bytes = 0
+    found.replace_from(20, entries(4)[2:])
+    found.replace_from(40, [])
+    assert list(found.ended_from(0)) == entries(4)
+    disk.free_bytes = 1000
+    other = AbortedTransaction(5, 21, 25, 26)
+    found.replace_from(20, [other])
+    assert list(found.ended_from(0)) == [*entries(2), other]
+
+
+def test_a_file_needs_a_sync_when_it_has_changed_or_was_there_before(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.make_folder("folder")
+    found = AbortedList(disk, PATH)
+    assert found.take_unsynced() is None
+    found.add(entries(1)[0])
+    assert found.take_unsynced() is not None
+    assert found.take_unsynced() is None
+    found.take_back()
+    assert found.take_unsynced() is not None
+    found.add(entries(1)[0])
+    found.sync()
+    assert found.take_unsynced() is None
+    found.close()
+    again = AbortedList(disk, PATH)
+    again.measure(0)
+    assert again.take_unsynced() is not None, "the process before may not have got to it"
+    again.remove()
+    assert disk.names("folder") == []
+
+
+# -- questions
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[AbortedTransaction]:
+    """What a log with several producers lists: transactions overlap, some are committed, some stay open."""
+    open_: dict[int, int] = {}
+    found = []
+    for offset, (producer, what) in enumerate(draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2))))):
+        if producer not in open_:
+            open_[producer] = offset
+        elif what:
+            first = open_.pop(producer)
+            if what == 1:
+                found.append(AbortedTransaction(producer, first, offset, min(open_.values(), default=offset + 1)))
+    return found
+
+
+@given(history=histories(), bounds=st.lists(st.integers(1, 60), max_size=4, unique=True), data=st.data())
+@examples(max_examples=300, deadline=None)
+def test_what_was_aborted_in_a_range_is_found_across_segments(
+    history: list[AbortedTransaction], bounds: list[int], data: st.DataObject
+) -> None:
+    edges = [0, *sorted(bounds), 1000]
+    lists = []
+    for start, stop in pairwise(edges):
+        found = AbortedList(MemoryDisk(), PATH)
+        for entry in history:
+            if start <= entry.last_offset < stop:
+                found.add(entry)
+        lists.append((start, found))
+    first = data.draw(st.integers(0, 60))
+    end = first + data.draw(st.integers(0, 30))
+    number = max(at for at, (start, _) in enumerate(lists) if start <= first)
+    answer = aborted_between((found for _, found in lists[number:]), first, end)
+    assert answer == [entry for entry in history if entry.last_offset >= first and entry.first_offset < end]
+
+
+def test_no_more_is_read_than_is_asked_for() -> None:
+    """Where everything was decided when a transaction was aborted, later ones cannot reach back."""
+    disk = MemoryDisk()
+    found = filled(1000, disk)
+    disk.files[PATH].write_at(900 * ENTRY_BYTES, b"\xff")
+    assert aborted_between(iter([found]), 4000, 4025) == entries(1000)[400:403]
