@@ -19,6 +19,7 @@ PURE_FILES = (
     "foundation/ids.py",
     "foundation/settings.py",
     "log/producers.py",
+    "log/transactions.py",
     "log/epochs.py",
     "log/settings.py",
     "log/admission.py",

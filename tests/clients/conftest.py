@@ -26,6 +26,15 @@ INSTALLED_DRIVERS = (*ADMIN_DRIVERS, *([KcatDriver] if KcatDriver.is_installed e
 QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 """Retention and compaction look at every tick, so that nobody has to wait minutes for them."""
 
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.consumer.heartbeat.interval.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+"""Members are waited for and missed sooner than anyone would want who does not wait for it; so are transactions."""
+
 
 def name_of(value: Any) -> str | None:
     return value.name if isinstance(value, type) else None
@@ -35,6 +44,14 @@ def name_of(value: Any) -> str | None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that most tests share: they differ in their topics."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_UPKEEP).start()
+    yield process
+    process.finish()
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that tests of groups and transactions share: they differ in their groups and topics."""
+    process = BrokerProcess(tmp_path_factory.mktemp("group-broker"), QUICK_GROUPS | QUICK_UPKEEP).start()
     yield process
     process.finish()
 
@@ -76,6 +93,12 @@ def confluent(broker: BrokerProcess) -> ConfluentDriver:
 @pytest.fixture
 def raw(broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(broker.address) as client:
+        yield client
+
+
+@pytest.fixture
+def group_raw(group_broker: BrokerProcess) -> Iterator[RawClient]:
+    with RawClient(group_broker.address) as client:
         yield client
 
 

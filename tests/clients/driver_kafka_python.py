@@ -15,9 +15,25 @@ with warnings.catch_warnings():
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic, OffsetSpec
     from kafka.codec import has_snappy
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError, KafkaTimeoutError
+    from kafka.structs import OffsetAndMetadata
 
-__all__ = ["ConfigResource", "ConfigResourceType", "KafkaPythonDriver", "KafkaTimeoutError", "TopicPartition", "read"]
+__all__ = [
+    "ConfigResource",
+    "ConfigResourceType",
+    "CooperativeStickyAssignor",
+    "KafkaConsumer",
+    "KafkaPythonDriver",
+    "KafkaTimeoutError",
+    "OffsetAndMetadata",
+    "RangePartitionAssignor",
+    "RoundRobinPartitionAssignor",
+    "TopicPartition",
+    "read",
+]
 
 
 class KafkaPythonDriver:

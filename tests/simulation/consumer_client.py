@@ -20,7 +20,6 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 from tests.simulation.consumer_machine import GROUP
 
 HEARTBEAT_MS = 1000
-REQUEST_TIMEOUT_MS = 3000
 SESSION_MS = 10_000
 REBALANCE_MS = 6000
 
@@ -43,6 +42,8 @@ class Consumer:
     member_id: str
     instance_id: str | None
     version: int
+    request_timeout_ms: int
+    """After which it asks again. What it asked may arrive all the same."""
     rng: Random
     send: Callable[[int, ConsumerGroupHeartbeatRequest], None]
     names: frozenset[str] = frozenset()
@@ -72,7 +73,7 @@ class Consumer:
             return
         if self.epoch > 0 and now_ms >= self.heard_ms + SESSION_MS:
             self.start_over(now_ms)
-        if self.waiting is not None and now_ms >= self.waiting[1] + REQUEST_TIMEOUT_MS:
+        if self.waiting is not None and now_ms >= self.waiting[1] + self.request_timeout_ms:
             self.waiting, self.said = None, None
         self._reconcile(now_ms)
         if self.waiting is None and (self.must_ack or now_ms >= self.next_ms):

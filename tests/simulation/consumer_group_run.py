@@ -50,6 +50,7 @@ class ConsumerGroupRun:
         )
         self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
         self.persist_failures = self.rng.choice((0.0, 0.02, 0.1))
+        self.revoking_ms_max = REBALANCE_MS + LATE_MS + (REFUSED_MS if self.persist_failures else 0)
         self.counts: Counter[str] = Counter()
         self.sizes: dict[str, int] = {name: self.rng.randint(1, 4) for name in self.rng.sample(TOPICS, 3)}
         self.incarnations: Counter[str] = Counter()
@@ -83,6 +84,7 @@ class ConsumerGroupRun:
             member_id="" if version == 0 else f"{place}-{self.counts['lives']}",
             instance_id=instance_id,
             version=version,
+            request_timeout_ms=3000 if self.is_orderly else self.rng.choice((400, 3000)),
             rng=self.rng,
             send=lambda number, request: self.network.send(place, BROKER, (number, request, version)),
             next_ms=self.clock.now_ms() + self.rng.randint(0, 2000),
@@ -278,7 +280,6 @@ class ConsumerGroupRun:
 
     def _check_revocations(self) -> None:
         now_ms = self.clock.now_ms()
-        limit_ms = REBALANCE_MS + LATE_MS + (REFUSED_MS if self.persist_failures else 0)
         for member_id, member in self.machine.group.state.members.items():
             since_ms, before = self.revoking.get(member_id, (now_ms, None))
             if not member.must_revoke:
@@ -286,7 +287,9 @@ class ConsumerGroupRun:
             elif before != member.revoking:
                 self.revoking[member_id] = (now_ms, member.revoking)
             else:
-                assert now_ms - since_ms < limit_ms, f"RevocationIsBounded: {member_id} keeps what it has to give up"
+                assert now_ms - since_ms < self.revoking_ms_max, (
+                    f"RevocationIsBounded: {member_id} keeps what it has to give up"
+                )
 
     # -- the end
 

@@ -74,9 +74,10 @@ class SimulatedMember:
         self.instance_id = f"instance-{number}" if is_static else None
         self.join_version = rng.choice((9, 9, 8, 5)) if is_static else rng.choice((9, 9, 6, 3))
         self.session_ms = rng.choice((6000, 7000))
-        self.rebalance_ms = rng.choice((6000, 8000))
+        self.rebalance_ms = rng.choice((1000, 3000, 8000))
         self.is_up = False
-        self.is_leaving = False
+        self.is_stuck = False
+        """Whether it does nothing but send heartbeats: it neither joins nor syncs."""
         self.member_id = ""
         self.generation = -1
         self.owned: set[int] = set()
@@ -96,7 +97,7 @@ class SimulatedMember:
 
     def start(self, now_ms: int) -> None:
         self.is_up = True
-        self.is_leaving = False
+        self.is_stuck = False
         self._lose_place("")
         self.rest_until_ms = now_ms
 
@@ -110,8 +111,12 @@ class SimulatedMember:
         self._ask("leave", LeaveGroupRequest(group_id=GROUP, members=members), 5, now_ms, REQUEST_MS)
         self.die()
 
+    def reconnect(self) -> None:
+        """Whatever was under way is lost, and is asked again."""
+        self._doing.clear()
+
     def _lose_place(self, member_id: str) -> None:
-        """Own nothing and join again."""
+        """Own nothing, and join again."""
         self.member_id = member_id
         self.believes = False
         self.owned = set()
@@ -130,11 +135,11 @@ class SimulatedMember:
             self._lose_place(self.member_id)
         if now_ms < self.rest_until_ms:
             return
-        if self.wants == "join" and "join" not in self._doing:
+        if self.wants == "join" and "join" not in self._doing and not self.is_stuck:
             self._join(now_ms)
-        elif self.wants == "sync" and "sync" not in self._doing:
+        elif self.wants == "sync" and "sync" not in self._doing and not self.is_stuck:
             self._sync(now_ms)
-        elif self.wants == "work":
+        elif self.wants == "work" or self.is_stuck:
             self._work(now_ms)
 
     def _ask(self, kind: str, body: Any, version: int, now_ms: int, wait_ms: int) -> None:

@@ -9,6 +9,7 @@ When the faults stop, the group is soon stable, made of exactly those who are al
 """
 
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -43,8 +44,14 @@ HAPPENINGS = {
     "restart": 5,
     "log": 15,
     "marker": 40,
+    "cut": 8,
+    "heal": 15,
+    "stick": 4,
+    "unstick": 6,
 }
 """What may disturb a step, and how often."""
+LATE = 0.04
+"""How many requests are held up for seconds; of every other one a copy comes in time."""
 
 
 class Marker(NamedTuple):
@@ -75,7 +82,10 @@ class GroupRun:
         self.counts: Counter[str] = Counter()
         self.log: list[tuple[StateRecord, int] | Marker] = []
         self.failing = 0.0
+        """How many decisions cannot be persisted."""
+        self.is_rough = True
         self.life = 0
+        self._late: list[tuple[int, int, Sent]] = []
         self._ids = 0
         self._tickets = 0
         self._waiting: dict[Ticket, tuple[int, int]] = {}
@@ -87,7 +97,7 @@ class GroupRun:
             SimulatedMember(
                 number,
                 Random(self.rng.random()),
-                lambda request, number=number: self.network.send(number, COORDINATOR, Sent(request, self.life)),
+                partial(self._send, number),
                 is_static=self.rng.random() < 0.4,
             )
             for number in range(self.rng.randint(3, 8))
@@ -95,7 +105,7 @@ class GroupRun:
 
     @property
     def faults(self) -> int:
-        return sum(self.counts[name] for name in ("deaths", "restarts", "failed_persists"))
+        return sum(self.counts[name] for name in ("deaths", "restarts", "failed_persists", "cuts", "stuck"))
 
     # -- one life
 
@@ -109,9 +119,15 @@ class GroupRun:
 
     def step(self, ms: int) -> None:
         self.clock.advance(ms)
-        for _, target, message in self.network.arrivals():
+        late, self._late = self._late, []
+        for entry in late:
+            if entry[0] <= self.clock.now_ms():
+                self._on_request(*entry[1:])
+            else:
+                self._late.append(entry)
+        for source, target, message in self.network.arrivals():
             if target == COORDINATOR:
-                self._on_request(_, message)
+                self._on_request(source, message)
             else:
                 self.members[target].on_reply(message.number, message.value, self.clock.now_ms())
         while (at_ms := self.machine.wake_at_ms) is not None and at_ms <= self.clock.now_ms():
@@ -151,6 +167,31 @@ class GroupRun:
             self.failing = self.rng.choice((0.0, 0.0, 0.3, 1.0))
         elif what == "marker" and member.transaction_is_open:
             self._end_transaction(member, self.rng.random() < 0.7)
+        elif what == "cut":
+            self._cut(member)
+        elif what == "heal":
+            self.network.heal()
+        elif what in ("stick", "unstick"):
+            member.is_stuck = what == "stick"
+            self.counts["stuck"] += member.is_stuck
+
+    def _cut(self, member: SimulatedMember) -> None:
+        """Requests, or answers, or both are lost until the network heals."""
+        self.counts["cuts"] += 1
+        if self.rng.random() < 0.7:
+            self.network.cut(member.number, COORDINATOR)
+        if self.rng.random() < 0.7:
+            self.network.cut(COORDINATOR, member.number)
+
+    def _send(self, number: int, request: Request) -> None:
+        """A request sets out; now and then it is held up on its way, or a copy of it is."""
+        sent = Sent(request, self.life)
+        luck = self.rng.random() if self.is_rough else 1.0
+        if luck < LATE:
+            late_ms = self.clock.now_ms() + self.rng.randint(1000, 10_000)
+            self._late.append((late_ms, number, sent))
+        if luck > LATE / 2:
+            self.network.send(number, COORDINATOR, sent)
 
     def _restart(self) -> None:
         """The coordinator is gone; another one is made of the log. Connections to the old one are gone too."""
@@ -265,27 +306,44 @@ class GroupRun:
             self._generations[number] = generation
 
     def _check_progress(self) -> None:
-        """No more faults: within the longest session and rebalance timeouts, and the time that messages take."""
+        """One more blow, then no more faults: after the longest session and rebalance timeouts all must be well.
+
+        A member that is stuck may stay in the group, with its share, for as long as nobody else changes.
+        """
+        if self.rng.random() < 0.5:
+            self.rng.choice(self.members).die()
+            self._restart()
         self.failing = 0.0
+        self.is_rough = False
+        self._late.clear()
+        self.network.heal()
         self.network.weather = Weather(delay_ms_max=CALM_DELAY_MS)
-        alive = [member for member in self.members if member.is_up]
-        session_ms = max(member.session_ms for member in self.members)
-        rebalance_ms = max(member.rebalance_ms for member in self.members)
-        slack_ms = REQUEST_MS + DELAY_MS + 2 * HEARTBEAT_MS + 10 * (BACKOFF_MS + CALM_DELAY_MS)
-        end_ms = self.clock.now_ms() + session_ms + rebalance_ms + slack_ms
+        alive = [member for member in self.members if member.is_up and not member.is_stuck]
+        stuck = [member for member in self.members if member.is_up and member.is_stuck]
+        for member in self.members:
+            member.reconnect()
+        end_ms = self.clock.now_ms() + self._patience_ms(stuck)
         while self.clock.now_ms() < end_ms:
             self.step(10)
         group = self._group()
         if not alive:
-            assert group is None or group.is_empty, "progress: nobody is alive, and the group is not empty"
+            assert stuck or group is None or group.is_empty, "progress: nobody is alive, and the group is not empty"
             return
         assert group is not None, "progress: there is no group"
         assert group.state is State.STABLE, f"progress: the group is {group.state_name}"
-        assert sorted(group.roster.ids) == sorted(member.member_id for member in alive), "progress: the wrong members"
+        wanted = {member.member_id for member in alive}
+        present = set(group.roster.ids)
+        assert wanted <= present <= wanted | {member.member_id for member in stuck}, "progress: the wrong members"
         assert all(member.believes and member.generation == group.generation for member in alive), (
             "progress: someone does not know its assignment"
         )
-        assert set().union(*(member.owned for member in alive)) == set(range(PARTITIONS)), (
-            "progress: a partition has no owner"
-        )
+        owned = set().union(*(member.owned for member in alive))
+        assert owned == set(range(PARTITIONS)) or present > wanted, "progress: a partition has no owner"
         self.counts["generations"] += group.generation
+
+    def _patience_ms(self, stuck: list[SimulatedMember]) -> int:
+        """Someone who is stuck is waited for twice: to join, and if it is a static member to sync."""
+        session_ms = max(member.session_ms for member in self.members)
+        rebalance_ms = max(member.rebalance_ms for member in self.members)
+        slack_ms = REQUEST_MS + DELAY_MS + 2 * HEARTBEAT_MS + 10 * (BACKOFF_MS + CALM_DELAY_MS)
+        return session_ms + rebalance_ms + (rebalance_ms if stuck else 0) + slack_ms

@@ -48,6 +48,9 @@ class Model:
         self.synced_end = 0
         self.start = 0
         self.producers: dict[int, ModelProducer] = {}
+        self.expired: dict[int, int] = {}
+        """Up to which offset the log may have forgotten, or not, what a producer wrote."""
+        self._lost: set[int] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -61,7 +64,6 @@ class Model:
         self.ended: list[Transaction] = []
         self.parts: dict[int, list[Written]] = {}
         """Batches of open transactions."""
-        self.epochs: dict[int, int] = {}
 
     def add(self, batch: Written) -> None:
         self.written.append(batch)
@@ -69,12 +71,10 @@ class Model:
             self.records[batch.base + row] = record
         self.end = batch.end
         self.ends.add(batch.end)
-        if batch.producer_id != NOBODY:
-            self.epochs[batch.producer_id] = batch.epoch
         if batch.marker is not None:
             self.markers.add(batch.base)
             self._finish(batch.producer_id, batch.base, batch.marker.committed)
-        elif batch.is_transactional:
+        elif batch.is_transactional and batch.base not in self._lost:
             self.open.setdefault(batch.producer_id, batch.base)
             self.parts.setdefault(batch.producer_id, []).append(batch)
 
@@ -86,6 +86,16 @@ class Model:
         self.ended.append(Transaction(producer_id, first, offset, committed))
         if not committed:
             self.aborted.update(offset for batch in batches for offset in range(batch.base, batch.end))
+
+    def lose_beginning(self, producer_id: int, found: int) -> None:
+        """A producer's open transaction begins at `found` now, or (-1) is not known any more."""
+        parts = self.parts.pop(producer_id)
+        kept = [batch for batch in parts if 0 <= found <= batch.base]
+        self._lost.update(batch.base for batch in parts if batch not in kept)
+        del self.open[producer_id]
+        if kept:
+            self.parts[producer_id] = kept
+            self.open[producer_id] = found
 
     def cut(self, end: int) -> None:
         """What came later is lost."""

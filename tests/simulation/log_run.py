@@ -83,6 +83,7 @@ class LogRun:
             (self._end_transaction, 9),
             (self._break_rules, 2),
             (self._commit, 8),
+            (self._expire, 0.3),
             (self._truncate, 0.5),
             (self._read, 10),
             (self._sync, 4),
@@ -297,6 +298,16 @@ class LogRun:
         )
         assert self.log.is_in_transaction(producer_id, known.epoch) == is_open
 
+    def _expire(self) -> None:
+        """Producers that were silent for long are forgotten, unless they have an open transaction."""
+        self.log.producers.expire(self.clock.now_ms() - self.rng.choice((1000, 20_000)))
+        for producer_id, known in self.model.producers.items():
+            if producer_id not in self.log.producers.by_id:
+                assert producer_id not in self.model.open, f"producer {producer_id} expired in a transaction"
+                self.counts["expired"] += 1
+                self.model.expired[producer_id] = self.model.end
+                self.model.producers[producer_id] = ModelProducer(epoch=known.epoch + 1)
+
     def _commit(self) -> None:
         """What was appended is replicated, or flushed: readers may see it."""
         before = self.high_watermark
@@ -443,13 +454,15 @@ class LogRun:
         first = self.log.segments[0].base_offset
         for producer_id, known in list(self.model.producers.items()):
             remembered = self.log.producers.by_id.get(producer_id)
+            known_from = max(first, self.model.expired.get(producer_id, 0))
             in_log = [
-                batch for batch in self.model.written if batch.producer_id == producer_id and batch.base >= first
+                batch for batch in self.model.written if batch.producer_id == producer_id and batch.base >= known_from
             ]
             if remembered is None:
                 assert not in_log, f"ProducersRemembered: producer {producer_id} was forgotten"
                 assert self.model.open.get(producer_id, -1) < first, "an open transaction was forgotten"
-                self.model.open.pop(producer_id, None)
+                if producer_id in self.model.open:
+                    self.model.lose_beginning(producer_id, -1)
                 self.model.producers[producer_id] = ModelProducer(epoch=known.epoch + 1)
                 continue
             if in_log:
@@ -472,9 +485,7 @@ class LogRun:
             bases = [batch.base for batch in self.model.parts[producer_id]]
             is_gone = found < 0 and bases[-1] < first
             assert found in bases or is_gone, f"a transaction of {producer_id} begins at {found}, not in {bases}"
-            self.model.open.pop(producer_id)
-            if found >= 0:
-                self.model.open[producer_id] = found
+            self.model.lose_beginning(producer_id, found)
         else:
             assert found == expected, f"producer {producer_id} has a transaction from {found}, not from {expected}"
 

@@ -36,5 +36,17 @@ def test_a_log_keeps_its_promises_over_many_seeds() -> None:
     for seed in range(first, first + count):
         total += _run(seed)
     print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
-    for seen in ("kills", "power_losses", "full_disks", "cut_tails", "compactions", "repeats_recognised"):
+    for seen in (
+        "kills",
+        "power_losses",
+        "full_disks",
+        "cut_tails",
+        "compactions",
+        "truncations",
+        "repeats_recognised",
+        "aborts",
+        "held_back",
+        "refused",
+        "expired",
+    ):
         assert total[seen] > count // 4, f"a tame simulator: {seen} happened {total[seen]} times"

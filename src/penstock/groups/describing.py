@@ -1,5 +1,7 @@
 """DescribeGroups and ListGroups: what is said about groups to those who are no members."""
 
+from typing import Final
+
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.classic import ClassicGroup
 from penstock.groups.group import Group
@@ -8,8 +10,8 @@ from penstock.groups.subscribed import CONSUMER
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 
-CLASSIC_TYPE = "classic"
-CONSUMER_TYPE = "consumer"
+CLASSIC_TYPE: Final = "classic"
+CONSUMER_TYPE: Final = "consumer"
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:

@@ -55,7 +55,7 @@ def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
     size_max = group.settings.size_max
     if group.is_empty:
         return True
-    if request.group_instance_id in group.roster.by_instance:
+    if not request.member_id and request.group_instance_id in group.roster.by_instance:
         return True  # whoever returns takes its own place
     if group.state is State.PREPARING:
         return request.member_id in group.joins or len(group.joins) < size_max

@@ -19,6 +19,8 @@ from penstock.log.settings import LogSettings, Storage
 from penstock.log.snapshots import Snapshots
 
 EPOCHS_FILE: Final = "epochs"
+HOLES_FILE: Final = "holes"
+"""Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
 SNAPSHOT_BYTES: Final = 16 << 20
 """Producer state is snapshotted when this much was appended since the last time."""
 
@@ -146,7 +148,8 @@ class LogFiles:
             return
         self.start_offset = offset
         if count:
-            self.snapshot_producers()  # it cannot be read back from batches that are gone
+            # It cannot be read back from batches that are gone; nor, who has not ended a transaction in them.
+            self.snapshot_producers(even_if_unchanged=len(self.producers.open) > 0)
         # Saved before files go: a restart must not find offsets that a reader was told are gone.
         self.save_checkpoint()
         self.drop_segments(count)
@@ -181,11 +184,14 @@ class LogFiles:
         place = next(self.segments_from(offset)).locate(offset)
         offset = min(offset, place.base_offset) if place else offset
         self._lower_marks(offset)
+        count = len(self.segments)
         while len(self.segments) > 1 and self._bases[-1] >= offset:
             gone = self.segments.pop()
             self._bases.pop()
             self._closed_bytes -= self.segments[-1].size
             gone.remove()
+        if len(self.segments) < count:
+            self.disk.sync_folder(self.folder)  # for good, as what is cut
         self._forget_unsynced()
         last = self._active = self.segments[-1]
         place = last.locate(offset)
@@ -213,6 +219,7 @@ class LogFiles:
         if self.checkpoint_is_stale:
             raise StorageError(f"{self.folder}: the disk is too full to vouch for what is compacted")
         if is_news:
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
             self.marks.save_synced(self.checkpoint)
 
     def renew_snapshots(self, before: int) -> None:
@@ -248,10 +255,10 @@ class LogFiles:
         self.marks.save(mark)
         self.checkpoint = mark
 
-    def snapshot_producers(self) -> None:
+    def snapshot_producers(self, even_if_unchanged: bool = False) -> None:
         """Note the producers' state, so that less of the log must be read back at the next start."""
         self._snapshot_at_bytes = self.size_bytes
-        if self.producers.changes == self._snapshot_changes:
+        if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
         if self._snapshots.save(self.end_offset, self.producers):
             self._snapshot_changes = self.producers.changes

@@ -14,7 +14,7 @@ from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.files import EPOCHS_FILE
+from penstock.log.files import EPOCHS_FILE, HOLES_FILE
 from penstock.log.log import Log
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
@@ -46,8 +46,8 @@ def open_log(
     marks = CheckpointFile(disk, folder)
     checkpoint = marks.load(boot_id)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
-    # Compaction leaves holes; where, is not known any more.
-    has_holes = checkpoint is None and settings.compacted
+    # Compaction has left holes; where, is not known any more.
+    has_holes = checkpoint is None and disk.load(f"{folder}/{HOLES_FILE}") is not None
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     trusted = checkpoint.trusted_to(boot_id)
@@ -74,7 +74,7 @@ def open_log(
         # A killed process has listed every abort; power loss may have taken what was not synced.
         aborted_known_to = min(_measure_aborted(disk, folder, segments), end_offset if lost_nothing else trusted)
         checkpoint = replace(
-            checkpoint, boot_id=boot_id, written_to=end_offset, synced_to=min(checkpoint.synced_to, end_offset)
+            checkpoint.cut_to(end_offset), boot_id=boot_id, start_offset=min(checkpoint.start_offset, end_offset)
         )
         log = Log(
             disk=disk,
@@ -93,7 +93,7 @@ def open_log(
         else:
             marks.reserve()
         if has_holes:
-            # From now on a missing mark means damage, and holes are taken for granted.
+            # So that the next start knows again.
             ticket = log.begin_sync()
             ticket.run()
             log.end_sync(ticket)

@@ -50,7 +50,7 @@ class JoinTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """Every partition of a transaction has its marker. `WriteMarkers.written()` makes it; no reply."""
+    """Every partition of a transaction has its marker. `WriteMarkers.written()` makes it; the reply is None."""
 
     transactional_id: str
     producer_id: int

@@ -88,7 +88,8 @@ class TransactionCoordinator:
             case EndTransaction():
                 value = _end(draft, command.ask, command.fresh_producer_id, now_ms)
             case MarkersWritten():
-                return self._complete(draft, command, now_ms)
+                value = None
+                self._complete(draft, command, now_ms)
             case Ask():
                 value = self._asked(draft, command, now_ms)
             case _:
@@ -127,16 +128,13 @@ class TransactionCoordinator:
             producer_epoch=made.epoch if made else NO_EPOCH,
         )
 
-    def _complete(self, draft: Draft, command: MarkersWritten, now_ms: int) -> Decision:
+    def _complete(self, draft: Draft, command: MarkersWritten, now_ms: int) -> None:
         """Markers may be written twice, and news of them may come late: only that of the last order counts."""
-        if self._marking.get(command.transactional_id) != (command.coordinator_epoch, command.number):
-            return Decision()
         known = self.transactions.get(command.transactional_id)
-        if known is None or not known.is_prepared or known.producer != (command.producer_id, command.epoch):
-            return Decision()
-        self._finished.set(command.transactional_id, now_ms + AGAIN_MS)
-        draft.put(known.completed(now_ms))
-        return self._decision(draft)
+        is_last = self._marking.get(command.transactional_id) == (command.coordinator_epoch, command.number)
+        if known is not None and is_last and known.producer == (command.producer_id, command.epoch):
+            self._finished.set(command.transactional_id, now_ms + AGAIN_MS)
+            draft.put(known.completed(now_ms))
 
     def _decision(self, draft: Draft, *replies: Reply) -> Decision:
         return Decision(
@@ -191,21 +189,18 @@ class TransactionCoordinator:
         """Nobody knows how far the one before came. Apart from all else, so that it cannot fail to be persisted."""
         effects = []
         for name in self._unmarked:
-            known = self.transactions.get(name)
-            if known is not None and known.is_prepared:
-                if known.partitions:
-                    effects.append(self._write_markers(known))
-                else:
-                    self._finished.set(name, now_ms)
+            known = self.transactions[name]
+            if known.partitions:
+                effects.append(self._write_markers(known))
+            else:
+                self._finished.set(name, now_ms)
         self._unmarked = []
         return Decision(effects=tuple(effects))
 
     def _complete_again(self, draft: Draft, now_ms: int) -> None:
         while (name := self._finished.take(now_ms)) is not None:
             self._finished.set(name, now_ms + AGAIN_MS)
-            known = draft.get(name)
-            if known is not None and known.is_prepared:
-                draft.put(known.completed(now_ms))
+            draft.put(self.transactions[name].completed(now_ms))
 
     def _abort_timed_out(self, draft: Draft, now_ms: int) -> None:
         """A producer that lasts too long is shut out, so that what it still sends joins no later transaction."""
@@ -219,10 +214,9 @@ class TransactionCoordinator:
                 self._aborted_ms = now_ms
                 return
             self._timeouts.set(name, again_ms)
-            known = draft.get(name)
-            if known is not None and known.state is State.ONGOING:
-                # It may come back and go on from here (KIP-588).
-                draft.end(known.fenced(known.epoch, now_ms), now_ms)
+            known = self.transactions[name]
+            # It may come back and go on from here (KIP-588).
+            draft.end(known.fenced(known.epoch, now_ms), now_ms)
 
     def _expire(self, draft: Draft, now_ms: int) -> None:
         at_ms = self._expire_at_ms

@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import StateRecord
@@ -190,6 +191,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
         revoking=held,
     )
 )
+@examples(deadline=None)
 def test_a_member_is_what_its_records_say(member: Member) -> None:
     read = Member(member_id=member.member_id)
     for change in (

@@ -23,7 +23,6 @@ from penstock.wire.state import read_value, state_record
 
 from .coordinating import (
     GROUP,
-    ORDERS,
     PRICES,
     Seat,
     World,
@@ -281,6 +280,30 @@ def test_a_tombstone_of_a_group_that_is_not_there_changes_nothing() -> None:
     assert not world.machine.groups
 
 
+def test_what_is_due_at_one_time_is_done_one_thing_at_a_time() -> None:
+    """The second removal must see the first: each is persisted before the next is decided."""
+    world = World()
+    for name in ("m", "n"):
+        _seat(world, name)
+    world.now_ms += world.settings.consumer_session_timeout_ms
+    first = world.machine.wake(world.now_ms)
+    assert first.persist
+    assert world.machine.wake_at_ms is not None
+    assert world.machine.wake_at_ms <= world.now_ms
+    world.carry_out(first)
+    world.advance(0)
+    assert world.machine.groups[GROUP].is_empty
+
+
+def test_timers_of_a_busy_group_do_not_pile_up() -> None:
+    world = World()
+    (seat,) = world.stable("a")
+    for _ in range(1000):
+        world.advance(10)
+        world.call(heartbeat_of(seat))
+    assert len(world.machine._timers._heap) < 100
+
+
 # -- whatever happens
 
 STEPS = st.lists(
@@ -387,4 +410,3 @@ def test_topics_are_understood_in_whatever_version_they_are_said() -> None:
     assert subscribed_topics([subscription("orders"), subscription("prices", rest=b"")]) == {"orders", "prices"}
     assert subscribed_topics([subscription("orders"), b"\0\1"]) is None
     assert subscribed_topics([]) == frozenset()
-    assert ORDERS.name == "orders"

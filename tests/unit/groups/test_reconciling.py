@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
@@ -183,6 +184,7 @@ numbers = st.frozensets(st.integers(0, 7))
     taken=numbers,
     epoch=st.integers(5, 7),
 )
+@examples(deadline=None)
 def test_no_step_takes_what_another_holds_or_lets_go_of_what_the_member_owns(
     state: MemberState,
     assigned: frozenset[int],
@@ -211,6 +213,7 @@ def test_no_step_takes_what_another_holds_or_lets_go_of_what_the_member_owns(
 
 
 @given(assigned=numbers, target=numbers)
+@examples(deadline=None)
 def test_a_member_that_does_as_it_is_told_reaches_its_target_in_two_steps(
     assigned: frozenset[int], target: frozenset[int]
 ) -> None:

@@ -173,6 +173,16 @@ def test_a_static_member_that_returns_to_a_full_group_takes_its_own_place() -> N
     assert world.refusal(join_of(instance_id="blue")) == ErrorCode.NONE
 
 
+def test_static_members_of_a_group_that_has_become_too_large_may_lose_their_places() -> None:
+    world = World()
+    seats = _stable(world, "red", "blue")
+    world.settings = World(size_max=1).settings
+    world.restart()
+    tickets = [world.submit(join_of(seat.member_id, name)) for seat, name in zip(seats, ("red", "blue"), strict=True)]
+    assert world.code(tickets[1]) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.code(tickets[0]) == ErrorCode.NONE
+
+
 def test_a_static_member_that_is_silent_too_long_is_gone() -> None:
     world = World()
     red, blue = _stable(world, "red", "blue")
@@ -193,6 +203,35 @@ def test_a_rebalance_goes_on_with_static_members_that_are_restarting() -> None:
     world.advance(REBALANCE_MS)
     assert world.seat(ticket).generation == 2
     assert {member.member_id for member in world.replies[ticket].members} == {red.member_id, blue.member_id}
+
+
+def test_another_leads_while_a_static_leader_is_restarting() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    world.settle([red, blue])
+    ticket = world.submit(join_of(blue.member_id, "blue", protocols=[("range", b"new")], session_ms=200_000))
+    world.advance(REBALANCE_MS)
+    assert world.seat(ticket).leads
+    assert red.member_id in world.group.roster
+
+
+def test_the_session_of_one_who_waited_for_the_leader_begins_anew_when_all_are_to_join() -> None:
+    world = World()
+    tickets = [world.submit(join_of(instance_id=name)) for name in ("red", "blue")]
+    world.advance(2 * DELAY_MS)
+    red, blue = (world.seat(ticket) for ticket in tickets)
+    world.submit(sync_of(blue, instance_id="blue"))
+    world.advance(SESSION_MS - 1)
+    world.call(heartbeat_of(red, "red"))
+    world.advance(2)
+    world.submit(join_of(), 3)
+    world.advance(SESSION_MS - 1)
+    world.call(heartbeat_of(red, "red"))
+    assert blue.member_id in world.group.roster
+    world.advance(1)
+    assert blue.member_id not in world.group.roster
 
 
 def test_a_static_member_that_neither_joins_nor_syncs_within_the_rebalance_timeout_is_gone() -> None:

@@ -56,9 +56,9 @@ def end(log: Log, producer_id: int, commit: bool, *, epoch: int = 0, coordinator
     return log.append_own(batch, 0, NOW_MS).base_offset
 
 
-def committed_values(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[bytes | None]:
+def committed_records(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[Record]:
     """What a consumer of committed records sees, fetch by fetch: it leaves out what it is told was aborted."""
-    found: list[bytes | None] = []
+    found: list[Record] = []
     offset, limit = log.start_offset, log.stable_end(min(high_watermark, log.end_offset))
     while data := bytes(log.read(offset, max_bytes, limit, blocking=True)):
         whole = list(batches(data))
@@ -72,9 +72,13 @@ def committed_values(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 7
                 if marker is not None and not marker.committed:
                     skipped.discard(header.producer_id)
             elif header.count and not (header.is_transactional and header.producer_id in skipped):
-                found += [item.value for item in read_records(data[at:]) if item.offset >= offset]
+                found += [item for item in read_records(data[at:]) if item.offset >= offset]
         offset = _end_of(whole)
     return found
+
+
+def committed_values(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[bytes | None]:
+    return [item.value for item in committed_records(log, high_watermark, max_bytes)]
 
 
 def _end_of(whole: list[tuple[int, BatchHeader]]) -> int:

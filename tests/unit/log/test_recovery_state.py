@@ -98,3 +98,19 @@ def test_producers_are_remembered_with_and_without_their_snapshot(disk: OsDisk, 
         assert [known.first_sequence for known in log.producers.by_id[7].batches] == [3, 4, 5, 6, 7]
         assert log.append(sent(7, 5, b"%0150d" % 5), 0, NOW_MS).repeated
         killed(log)
+
+
+def test_a_start_that_power_loss_left_behind_the_end_is_the_end(disk: OsDisk, folder: Path) -> None:
+    """A truncation notes for good where the log starts, and what is there may not be synced yet."""
+    log = filled(disk)
+    log.trim(9)
+    log.truncate(11, NOW_MS)
+    killed(log)
+    first, *others = sorted(folder.glob("*.log"))
+    first.write_bytes(b"")
+    for path in others:
+        path.unlink()
+    again = recovered(disk, OTHER_BOOT).log
+    assert again.start_offset == again.end_offset == int(first.stem)
+    append(again, b"next")
+    assert again.read(again.start_offset, 999, again.end_offset)

@@ -6,9 +6,10 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
 from penstock.log.snapshots import Snapshots
+from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import read_header
 
-from .making import FOLDER, NOW_MS, FullDisk, sent
+from .making import FOLDER, NOW_MS, FullDisk, marker_of, sent
 
 
 def state(*sequences: int) -> Producers:
@@ -98,3 +99,105 @@ def test_a_log_of_producers_without_ids_has_no_state() -> None:
     disk = MemoryDisk()
     restored = Snapshots(disk, FOLDER).restore([Segment(disk, FOLDER, 0)], 0, NOW_MS)
     assert (restored.by_id, restored.changes) == ({}, 0)
+
+
+def test_older_snapshots_are_removed_on_demand() -> None:
+    snapshots = Snapshots(MemoryDisk(), FOLDER)
+    for offset in (10, 20, 30):
+        snapshots.save(offset, state(0))
+    assert snapshots.has_before(11)
+    assert not snapshots.has_before(10)
+    snapshots.remove_before(20)
+    assert snapshots.offsets() == [20, 30]
+
+
+# -- transactions
+
+
+def transactions_in(disk: MemoryDisk) -> list[Segment]:
+    """Offsets 0 to 9: a transaction that is aborted at 3, one at 7, and one that stays open."""
+    segments = [Segment(disk, FOLDER, base) for base in (0, 5)]
+    parts = [
+        sent(1, 0, b"v", transactional=True, base_offset=0),
+        sent(2, 0, b"v", transactional=True, base_offset=1),
+        sent(1, 1, b"v", transactional=True, base_offset=2),
+        placed(marker_of(1, commit=False), 3),
+        sent(1, 2, b"v", transactional=True, base_offset=4),
+        sent(2, 1, b"v", transactional=True, base_offset=5),
+        placed(marker_of(1, commit=True), 6),
+        placed(marker_of(2, commit=False), 7),
+        sent(3, 0, b"v", transactional=True, base_offset=8),
+    ]
+    for offset, data in enumerate(parts):
+        segments[offset >= 5].append(data, offset, offset, NOW_MS, 100)
+    return segments
+
+
+def placed(batch: bytearray, offset: int) -> bytearray:
+    batch[:8] = offset.to_bytes(8, "big")
+    return batch
+
+
+ABORTED = [AbortedTransaction(1, 0, 3, 1), AbortedTransaction(2, 1, 7, 8)]
+
+
+def listed(segments: list[Segment]) -> list[list[AbortedTransaction]]:
+    return [list(segment.aborted.ended_from(0)) for segment in segments]
+
+
+def test_markers_are_read_back_with_what_they_aborted() -> None:
+    disk = MemoryDisk()
+    segments = transactions_in(disk)
+    producers = Snapshots(disk, FOLDER).restore(segments, 9, NOW_MS, aborted_known_to=0)
+    assert listed(segments) == [ABORTED[:1], ABORTED[1:]]
+    assert producers.open.first_offset == 8
+    assert [producers.by_id[known].first_offset for known in (1, 2, 3)] == [-1, -1, 8]
+
+
+def test_lists_that_are_known_to_be_whole_are_let_be() -> None:
+    disk = MemoryDisk()
+    segments = transactions_in(disk)
+    Snapshots(disk, FOLDER).restore(segments, 9, NOW_MS)
+    assert listed(segments) == [[], []]
+    Snapshots(disk, FOLDER).restore(segments, 9, NOW_MS, aborted_known_to=5)
+    assert listed(segments) == [[], ABORTED[1:]]
+
+
+def test_an_entry_without_a_marker_is_cut_off() -> None:
+    disk = MemoryDisk()
+    segments = transactions_in(disk)
+    segments[1].aborted.add(ABORTED[1])
+    segments[1].aborted.add(AbortedTransaction(3, 8, 9, 10))
+    Snapshots(disk, FOLDER).restore(segments, 9, NOW_MS)
+    assert listed(segments) == [[], ABORTED[1:]]
+
+
+@pytest.mark.parametrize("known_to", range(10))
+def test_what_is_not_known_is_found_though_the_newest_snapshot_is_younger(known_to: int) -> None:
+    disk = MemoryDisk()
+    snapshots = Snapshots(disk, FOLDER)
+    whole = snapshots.restore(transactions_in(disk), 9, NOW_MS)
+    disk = MemoryDisk()
+    snapshots = Snapshots(disk, FOLDER)
+    segments = transactions_in(disk)
+    snapshots.save(9, whole)
+    for entry in ABORTED:
+        if entry.last_offset < known_to:
+            segments[entry.last_offset >= 5].aborted.add(entry)
+    producers = snapshots.restore(segments, 9, NOW_MS, aborted_known_to=known_to)
+    assert listed(segments) == [ABORTED[:1], ABORTED[1:]]
+    assert producers.open.first_offset == 8
+    assert snapshots.offsets() == [9], "it was right, and stays"
+
+
+def test_transactions_of_a_snapshot_from_before_the_log_are_not_believed() -> None:
+    disk = MemoryDisk()
+    snapshots = Snapshots(disk, FOLDER)
+    before = Producers()
+    header = read_header(sent(7, 0, b"v", transactional=True))
+    before.apply(header, 0, NOW_MS, NOW_MS)
+    segments = [Segment(disk, FOLDER, 4)]
+    for offset, first in ((4, 0), (3, None)):
+        snapshots.save(offset, before)
+        assert snapshots.restore(segments, 4, NOW_MS).open.first_offset == first
+        snapshots.remove_before(9)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, ProducerKey, StateRecord
+from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, ProducerKey, Reply, StateRecord
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.commands import AddOffsets, EndTransaction, InitProducer, JoinTransaction, WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
@@ -91,8 +91,9 @@ class Place:
         return reply.value
 
     def tell(self, command: Any) -> None:
+        """A command that nobody waits for."""
         decision = self.machine.decide(NOBODY, command, self.now_ms)
-        assert decision.replies == ()
+        assert decision.replies == (Reply(ticket=NOBODY, value=None),)
         self.carry_out(decision)
 
     def advance(self, ms: int) -> None:

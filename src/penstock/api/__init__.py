@@ -1,0 +1,1 @@
+"""The Python API: publish, subscribe, transactions, exactly once. It stands on confluent-kafka."""

@@ -1,0 +1,417 @@
+"""Members of consumer groups: one interface in front of every client library, each member on a thread of its own."""
+
+import asyncio
+import threading
+import traceback
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import TopicPartition as AiokafkaPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AiokafkaRoundRobin
+from aiokafka.errors import IllegalStateError
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from .driver_confluent import QUIET
+from .driver_kafka_python import (
+    CooperativeStickyAssignor,
+    KafkaConsumer,
+    OffsetAndMetadata,
+    RangePartitionAssignor,
+    RoundRobinPartitionAssignor,
+)
+from .driver_kafka_python import TopicPartition as KafkaPythonPartition
+from .waiting import PATIENCE_S, wait_until
+
+POLL_S: Final = 0.05
+HEARTBEAT_MS: Final = 100
+"""Members hear soon that the group changes."""
+SESSION_MS: Final = 10_000
+"""Nobody is lost by accident; tests of silence have their own."""
+
+RANGE: Final = "range"
+ROUND_ROBIN: Final = "roundrobin"
+COOPERATIVE: Final = "cooperative-sticky"
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+class Got(NamedTuple):
+    place: Place
+    offset: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """How a member joins."""
+
+    bootstrap: str
+    group: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """Instead of topics: a regular expression that begins with `^`."""
+    instance_id: str | None = None
+    assignor: str = RANGE
+    session_ms: int = SESSION_MS
+    client_id: str = "member"
+
+
+def described(error: BaseException) -> str:
+    """An error and where it comes from. (The causes of confluent-kafka's are no exceptions: nothing can chain them.)"""
+    return f"{error!r}\n{''.join(traceback.format_tb(error.__traceback__))}"
+
+
+class Member(threading.Thread):
+    """Polls until it is stopped, notes what it gets and owns, and commits what it has before it gives it up."""
+
+    library: str
+
+    def __init__(self, wish: Wish) -> None:
+        super().__init__(name=f"{self.library} {wish.client_id}", daemon=True)
+        self.wish = wish
+        self.got: list[Got] = []
+        self.owned: frozenset[Place] = frozenset()
+        self.history: list[frozenset[Place]] = []
+        """What it owned after each change."""
+        self._stopping = threading.Event()
+        self._failure = ""
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001 - the test's own thread says so
+            self._failure = described(error)
+
+    @abstractmethod
+    def work(self) -> None: ...
+
+    def stop(self) -> None:
+        """Leave, as the library does it; raises what went wrong meanwhile."""
+        self._stopping.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), f"{self.name} does not end"
+        self.check()
+
+    def check(self) -> None:
+        assert not self._failure, f"{self.name} has failed: {self._failure}"
+
+    def note_owned(self, places: Iterable[Place]) -> None:
+        self.owned = frozenset(places)
+        self.history.append(self.owned)
+
+    def positions(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Where it goes on in those of these partitions that it has got something of."""
+        wanted = set(places)
+        return {got.place: got.offset + 1 for got in self.got if got.place in wanted}
+
+
+class ConfluentMember(Member):
+    library = "confluent-kafka"
+    protocol = "classic"
+
+    def settings(self) -> dict[str, Any]:
+        wish = self.wish
+        found: dict[str, Any] = {
+            "bootstrap.servers": wish.bootstrap,
+            "group.id": wish.group,
+            "client.id": wish.client_id,
+            "group.protocol": self.protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": 300,
+            "reconnect.backoff.max.ms": 200,
+            **QUIET,
+        }
+        if self.protocol == "classic":
+            found |= {
+                "session.timeout.ms": wish.session_ms,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+                "partition.assignment.strategy": wish.assignor,
+            }
+        if wish.instance_id is not None:
+            found["group.instance.id"] = wish.instance_id
+        return found
+
+    def work(self) -> None:
+        consumer = Consumer(self.settings())
+        try:
+            consumer.subscribe(
+                [self.wish.pattern] if self.wish.pattern else list(self.wish.topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            while not self._stopping.is_set():
+                message = consumer.poll(POLL_S)
+                if message is not None and message.error() is None:
+                    self.got.append(Got((message.topic(), message.partition()), message.offset(), message.value()))
+                elif message is not None:
+                    self._check(message.error())
+                assert not self._failure, self._failure
+        finally:
+            consumer.close()
+
+    @property
+    def _is_incremental(self) -> bool:
+        return self.protocol == "consumer" or self.wish.assignor == COOPERATIVE
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = {(one.topic, one.partition) for one in partitions}
+        self.note_owned(self.owned | places if self._is_incremental else places)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = {(one.topic, one.partition) for one in partitions}
+        offsets = [TopicPartition(*place, offset) for place, offset in self.positions(places).items()]
+        try:
+            for one in consumer.commit(offsets=offsets, asynchronous=False) if offsets else ():
+                self._check(one.error)
+        except (KafkaException, AssertionError) as error:
+            # An error that leaves this function would leave `close` waiting for ever.
+            self._failure = described(error)
+        self.note_owned(self.owned - places)
+
+    @staticmethod
+    def _check(error: KafkaError | None) -> None:
+        """Topics that are deleted are missed for a while, and so are brokers that are away."""
+        gone = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert error is None or gone or error.retriable(), error
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.note_owned(self.owned - {(one.topic, one.partition) for one in partitions})
+
+
+class ConfluentConsumerMember(ConfluentMember):
+    """The newer protocol (KIP-848): the broker shares out, and says how often it wants to be heard."""
+
+    protocol = "consumer"
+
+
+KAFKA_PYTHON_ASSIGNORS: Final = {
+    RANGE: RangePartitionAssignor,
+    ROUND_ROBIN: RoundRobinPartitionAssignor,
+    COOPERATIVE: CooperativeStickyAssignor,
+}
+
+
+class KafkaPythonMember(Member):
+    library = "kafka-python"
+
+    def work(self) -> None:
+        wish = self.wish
+        consumer = KafkaConsumer(
+            bootstrap_servers=wish.bootstrap,
+            group_id=wish.group,
+            client_id=wish.client_id,
+            group_instance_id=wish.instance_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            metadata_max_age_ms=300,
+            session_timeout_ms=wish.session_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            reconnect_backoff_max_ms=200,
+            partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[wish.assignor]],
+        )
+        try:
+            consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern)
+            while not self._stopping.is_set():
+                polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+                found = frozenset((one.topic, one.partition) for one in consumer.assignment())
+                if found != self.owned:
+                    self.note_owned(found)
+                for records in polled.values():
+                    self.got += [Got((one.topic, one.partition), one.offset, one.value) for one in records]
+                # Partitions change hands within `poll` only: what was got until then is committed here.
+                self._commit(consumer, [(place.topic, place.partition) for place in polled])
+        finally:
+            consumer.close()
+            self.note_owned(())
+
+    def _commit(self, consumer: KafkaConsumer, places: Sequence[Place]) -> None:
+        if places:
+            consumer.commit(
+                {
+                    KafkaPythonPartition(*place): OffsetAndMetadata(offset, "", -1)
+                    for place, offset in self.positions(places).items()
+                }
+            )
+
+
+class AiokafkaMember(Member):
+    library = "aiokafka"
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        wish = self.wish
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=wish.bootstrap,
+            group_id=wish.group,
+            client_id=wish.client_id,
+            group_instance_id=wish.instance_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            metadata_max_age_ms=300,
+            session_timeout_ms=wish.session_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            partition_assignment_strategy=[{RANGE: AiokafkaRange, ROUND_ROBIN: AiokafkaRoundRobin}[wish.assignor]],
+        )
+        consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern, listener=_Listener(self, consumer))
+        await consumer.start()
+        try:
+            while not self._stopping.is_set():
+                for records in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).values():
+                    self.got += [Got((one.topic, one.partition), one.offset, one.value) for one in records]
+                if self.owned:
+                    await consumer.commit()
+        finally:
+            await consumer.stop()
+            self.note_owned(())
+
+
+class _Listener(ConsumerRebalanceListener):
+    def __init__(self, member: AiokafkaMember, consumer: AIOKafkaConsumer) -> None:
+        self._member = member
+        self._consumer = consumer
+
+    async def on_partitions_revoked(self, revoked: set[AiokafkaPartition]) -> None:
+        # It is called before the first assignment too. What is committed are positions: `getmany` may have handed
+        # out messages that its caller has not noted yet, but will.
+        if revoked:
+            # When topics come that match its pattern, it forgets what it has before it says so.
+            with suppress(IllegalStateError):
+                await self._consumer.commit()
+        self._member.note_owned(())
+
+    async def on_partitions_assigned(self, assigned: set[AiokafkaPartition]) -> None:
+        self._member.note_owned((one.topic, one.partition) for one in assigned)
+
+
+KINDS: Final[Mapping[str, type[Member]]] = {
+    "confluent-classic": ConfluentMember,
+    "confluent-consumer": ConfluentConsumerMember,
+    "aiokafka": AiokafkaMember,
+    "kafka-python": KafkaPythonMember,
+}
+CLASSIC: Final = ("confluent-classic", "aiokafka", "kafka-python")
+
+
+class Crew:
+    """The members that a test has started; they are stopped at its end."""
+
+    def __init__(self, bootstrap: str, group: str, **options: Any) -> None:
+        self._common = {"bootstrap": bootstrap, "group": group, **options}
+        self.all: list[Member] = []
+        self.present: list[Member] = []
+
+    def join(self, kind: str, **options: Any) -> Member:
+        number = len(self.all)
+        member = KINDS[kind](Wish(**{**self._common, "client_id": f"member-{number}", **options}))
+        self.all.append(member)
+        self.present.append(member)
+        member.start()
+        return member
+
+    def leave(self, member: Member) -> None:
+        self.present.remove(member)
+        member.stop()
+
+    def check(self) -> None:
+        for member in self.all:
+            member.check()
+
+    def wait_for_balance(self, places: Iterable[Place]) -> None:
+        """All present members share these partitions, evenly."""
+        wanted = sorted(places)
+
+        def is_balanced() -> bool:
+            self.check()
+            sizes = [len(member.owned) for member in self.present]
+            return (
+                sorted(place for member in self.present for place in member.owned) == wanted
+                and max(sizes) - min(sizes) <= 1
+            )
+
+        wait_until(is_balanced, f"an even share of {len(wanted)} partitions: {[m.owned for m in self.present]}")
+
+    def wait_for(self, count: int) -> None:
+        """So many messages have come to some member."""
+
+        def have_come() -> bool:
+            self.check()
+            return len({(got.place, got.offset) for member in self.all for got in member.got}) >= count
+
+        wait_until(have_come, f"{count} messages")
+
+    def got(self) -> Counter[bytes]:
+        """How often each message has come to anyone."""
+        return Counter(got.value for member in self.all for got in member.got)
+
+    def check_order(self) -> None:
+        """Whatever one member gets of one partition comes in order."""
+        for member in self.all:
+            last: dict[Place, int] = {}
+            for got in member.got:
+                assert got.offset > last.get(got.place, -1), (member.name, got)
+                last[got.place] = got.offset
+
+    def stop(self) -> None:
+        for member in list(self.present):
+            self.leave(member)
+
+
+@contextmanager
+def crew(bootstrap: str, group: str, **options: Any) -> Iterator[Crew]:
+    """`with crew(broker.kafka, "group", topics=("orders",)) as members: members.join("aiokafka")`."""
+    members = Crew(bootstrap, group, **options)
+    try:
+        yield members
+        members.stop()
+    finally:
+        for member in members.present:
+            member._stopping.set()
+        for member in members.present:
+            member.join(PATIENCE_S)
+
+
+def places_of(topic: str, partitions: int) -> list[Place]:
+    return [(topic, number) for number in range(partitions)]
+
+
+class Load:
+    """Something that is done over and over on a thread until told to stop."""
+
+    def __init__(self, step: Callable[[int], None], pause_s: float) -> None:
+        self._step = step
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        self._failure = ""
+        self.steps = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(self._pause_s):
+                self._step(self.steps)
+                self.steps += 1
+        except BaseException as error:  # noqa: BLE001 - the test's own thread says so
+            self._failure = described(error)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._failure, f"the load has failed: {self._failure}"
