@@ -23,7 +23,7 @@ from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import plan_new_epochs
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Op, Put
-from penstock.foundation.clock import SystemClock
+from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import uuid_text
 from penstock.log.disk import OsDisk
@@ -107,33 +107,13 @@ class Node:
         await self._store.open()
         self._metadata = metadata = Metadata(self._store)
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
-        self._flusher = Flusher(self._threads)
-        self._partitions = partitions = Partitions(
-            node_id=settings.node_id,
-            disk=OsDisk(settings.data_dir, self._threads),
-            clock=clock,
-            boot_id=_boot_id(),
-            settings_of=configs.log_settings,
-        )
-        partitions.on_append = self._flusher.flush_soon
-        self._upkeep = Upkeep(
-            partitions=partitions,
-            metadata=metadata,
-            flusher=self._flusher,
-            clock=clock,
-            threads=self._threads,
-            intervals=lambda: Intervals(
-                retention_ms=configs["log.retention.check.interval.ms"],
-                compaction_ms=configs["log.cleaner.backoff.ms"],
-                producer_expiry_ms=configs["producer.id.expiration.ms"],
-                compaction_keys_max=configs["log.cleaner.keys.max"],
-            ),
-        )
+        self._keep_logs(clock, configs)
         loop = asyncio.get_running_loop()
 
         def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
             return loop.call_later(seconds, action).cancel
 
+        partitions = self._partitions
         self._coordinators = coordinators = Coordinators(
             partitions=partitions,
             configs=configs,
@@ -172,6 +152,32 @@ class Node:
             await server.start_serving()
         self._tasks = [loop.create_task(self._upkeep.run()), loop.create_task(self._sweep())]
         self.ready = True
+
+    def _keep_logs(self, clock: Clock, configs: Configs) -> None:
+        """Make what holds the logs and looks after them."""
+        settings = self._settings
+        self._flusher = Flusher(self._threads)
+        self._partitions = Partitions(
+            node_id=settings.node_id,
+            disk=OsDisk(settings.data_dir, self._threads),
+            clock=clock,
+            boot_id=_boot_id(),
+            settings_of=configs.log_settings,
+        )
+        self._partitions.on_append = self._flusher.flush_soon
+        self._upkeep = Upkeep(
+            partitions=self._partitions,
+            metadata=self._metadata,
+            flusher=self._flusher,
+            clock=clock,
+            threads=self._threads,
+            intervals=lambda: Intervals(
+                retention_ms=configs["log.retention.check.interval.ms"],
+                compaction_ms=configs["log.cleaner.backoff.ms"],
+                producer_expiry_ms=configs["producer.id.expiration.ms"],
+                compaction_keys_max=configs["log.cleaner.keys.max"],
+            ),
+        )
 
     def _take_folder(self, folder: Path) -> None:
         """One process a folder: the lock is the kernel's, so that it goes with the process."""

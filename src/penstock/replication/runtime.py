@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, StateMachine, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
@@ -27,6 +28,16 @@ LOAD_BYTES: Final = 256 << 10
 """Read back at a time: between two reads the event loop does other things."""
 BATCH_BYTES_MAX: Final = 512 << 10
 """Of one decision's records; more go into several batches."""
+
+_PRODUCERS_OWN: Final = frozenset(
+    (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    )
+)
+"""Refusals that the producer of a transaction must hear of as they are: it would try again for nothing."""
 
 Answer = Callable[[Any], None]
 """Takes a reply's value, or the PenstockError that stands in its place."""
@@ -137,16 +148,12 @@ class StateRuntime:
     def _carry_out(self, decision: Decision) -> None:
         if decision.persist:
             try:
-                self._append(decision)
+                self._persist(decision)
             except PenstockError as error:
-                logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))
-                refusal = CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
+                refusal = self._refusal(error)
                 for reply in decision.replies:
                     self._answer(reply.ticket, refusal)
                 return
-            producer_id = decision.transaction.producer_id if decision.transaction else NO_PRODUCER
-            for record in decision.persist:
-                self.machine.apply(record, producer_id)
         if not decision.replies and not decision.effects:
             return
         # Whoever only asked must not be told what may yet be lost: all replies wait for all that was decided.
@@ -156,7 +163,8 @@ class StateRuntime:
         else:
             self.partition.when_committed(end, lambda: self._deliver(decision))
 
-    def _append(self, decision: Decision) -> None:
+    def _persist(self, decision: Decision) -> None:
+        """Append the records and apply them: batch by batch, so that the machine knows what the log does."""
         now_ms = self._clock.steady_ms()
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
         for records in _in_batches(decision.persist):
@@ -167,6 +175,15 @@ class StateRuntime:
                 transactional=decision.transaction is not None,
             )
             self.partition.append_own(batch, now_ms)
+            for record in records:
+                self.machine.apply(record, producer_id)
+
+    def _refusal(self, error: PenstockError) -> PenstockError:
+        """What those are told whose records could not be persisted."""
+        if error.code in _PRODUCERS_OWN:
+            return error
+        logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))
+        return CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
 
     def _deliver(self, decision: Decision) -> None:
         if self._is_closed or not self.partition.is_online:
