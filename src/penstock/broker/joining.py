@@ -16,12 +16,15 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.batch import read_header
 from penstock.records.layout import HEADER_BYTES
 from penstock.replication.partition import Partition
+from penstock.replication.runtime import Answer
 from penstock.transactions.commands import JoinTransaction
 from penstock.transactions.joining import code_for_producer
 from penstock.wire.messages.produce import ProduceRequest
 
 ABORTABLE_FROM: Final = 11
 """From this version on a producer may be told to abort its transaction."""
+RETRY_S: Final = 0.01
+TRIES_MAX: Final = 10
 JOINS_FROM: Final = 12
 """From this version on a partition joins a transaction by being written to."""
 
@@ -31,7 +34,6 @@ _TRY_AGAIN: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
 
@@ -56,7 +58,9 @@ class CannotJoin(PenstockError):
         super().__init__(f"the transaction's coordinator says {code.name}")
         told = code_for_producer(code, version >= ABORTABLE_FROM)
         # Produce has no word for these, and clients try again on this one (as Kafka has it).
-        self.code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _TRY_AGAIN else told  # type: ignore[misc]
+        if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < JOINS_FROM):
+            told = ErrorCode.NOT_ENOUGH_REPLICAS
+        self.code = told  # type: ignore[misc]
 
 
 def find_joining(request: ProduceRequest, broker: Broker) -> list[Joining]:
@@ -113,4 +117,17 @@ def join(
             partitions=tuple(each.partition.name for each in asked),
             verify_only=version < JOINS_FROM,
         )
-        broker.transactions.submit(request.transactional_id, command, partial(on_answer, asked))
+        ask_to_join(command, broker, partial(on_answer, asked))
+
+
+def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries: int = TRIES_MAX) -> None:
+    """Ask the coordinator. Where the transaction before is just being ended, that is waited for, a little."""
+
+    def on_answer(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
+        is_early = isinstance(value, dict) and ErrorCode.CONCURRENT_TRANSACTIONS in value.values()
+        if is_early and tries > 1 and not command.verify_only:
+            broker.timer(RETRY_S, lambda: ask_to_join(command, broker, answer, tries - 1))
+        else:
+            answer(value)
+
+    broker.transactions.submit(command.transactional_id, command, on_answer)

@@ -73,7 +73,11 @@ class _Writing:
             return
         try:
             written = partition.write_marker(
-                effect.producer, effect.committed, effect.coordinator_epoch, self._clock.now_ms()
+                effect.producer,
+                effect.committed,
+                effect.coordinator_epoch,
+                self._clock.now_ms(),
+                effect.transaction_version,
             )
         except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
             # Someone newer has ended it already.

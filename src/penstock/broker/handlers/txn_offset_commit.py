@@ -5,12 +5,14 @@ from typing import Final
 from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.joining import ask_to_join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.commands import JoinTransaction
+from penstock.transactions.joining import code_for_producer
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -19,6 +21,8 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+ABORTABLE_FROM: Final = 4
+"""From this version on a producer may be told to abort its transaction."""
 JOINS_FROM: Final = 5
 """From this version on the partition joins the transaction by being written to (KIP-890)."""
 
@@ -26,25 +30,30 @@ JOINS_FROM: Final = 5
 @handles(ApiKey.TXN_OFFSET_COMMIT)
 def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broker) -> None:
     number = broker.groups.partition_of(request.group_id)
-    if number is None:
-        call.answer(refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    partition = broker.partitions.find(broker.groups.topic, number) if number is not None else None
+    if partition is None or not partition.is_online:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if number is None else ErrorCode.NOT_COORDINATOR
+        call.answer(refuse(request, code))
         return
-    place = TopicPartition(broker.groups.topic, number)
+    producer = ProducerKey(request.producer_id, request.producer_epoch)
+    place, guard = partition.name, partition.guard(producer.producer_id)
 
     def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
         error = value.code if isinstance(value, PenstockError) else value[place]
+        if not error and (not partition.is_online or partition.guard(producer.producer_id) != guard):
+            error = ErrorCode.INVALID_TXN_STATE  # it ended before the offsets came to it
         if error:
-            call.answer(refuse(request, error))
+            call.answer(refuse(request, code_for_producer(error, call.version >= ABORTABLE_FROM)))
         else:
             ask(broker.groups, request.group_id, request, call, lambda error: refuse(request, error.code))
 
     command = JoinTransaction(
         transactional_id=request.transactional_id,
-        producer=ProducerKey(request.producer_id, request.producer_epoch),
+        producer=producer,
         partitions=(place,),
         verify_only=call.version < JOINS_FROM,
     )
-    broker.transactions.submit(request.transactional_id, command, on_joined)
+    ask_to_join(command, broker, on_joined)
 
 
 def refuse(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:

@@ -35,7 +35,11 @@ def _write(marker: WritableTxnMarker, broker: Broker, writing: "_Writing") -> Wr
             try:
                 partition = broker.partition(topic.name, NIL_UUID, number)
                 written = partition.write_marker(
-                    producer, marker.transaction_result, marker.coordinator_epoch, broker.clock.now_ms()
+                    producer,
+                    marker.transaction_result,
+                    marker.coordinator_epoch,
+                    broker.clock.now_ms(),
+                    marker.transaction_version,
                 )
                 writing.wait_for(partition, written.last_offset + 1)
             except PenstockError as refused:
