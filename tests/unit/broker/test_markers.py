@@ -1,0 +1,172 @@
+"""Markers are written until every partition has its own, however long that takes."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.broker.markers import RETRY_S, Markers
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.ids import TopicPartition
+from penstock.records.batch import batches
+from penstock.records.build import read_marker
+from penstock.transactions.commands import WriteMarkers
+
+from ..log.making import NOW_MS, batch
+from ..replication.worlds import World, world_at
+
+PRODUCER = ProducerKey(7, 0)
+
+
+class Timers:
+    def __init__(self) -> None:
+        self.set: list[tuple[float, Callable[[], None]]] = []
+
+    def __call__(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        self.set.append((seconds, action))
+        return lambda: None
+
+    def fire(self) -> None:
+        due, self.set = self.set, []
+        for _, action in due:
+            action()
+
+
+class Coordinators:
+    """Takes what the markers' writer reports."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def submit(self, key: str, command: Any, answer: Callable[[Any], None]) -> None:
+        self.told.append(command)
+
+
+class Desk:
+    def __init__(self, world: World) -> None:
+        self.timers = Timers()
+        self.coordinators: Any = Coordinators()
+        self.markers = Markers(
+            partitions=world.partitions,
+            clock=world.clock,
+            timer=self.timers,
+            knows=lambda topic: topic in world.metadata.image.by_name,
+        )
+        self.markers.transactions = self.coordinators
+
+    @property
+    def told(self) -> list[Any]:
+        told: list[Any] = self.coordinators.told
+        return told
+
+
+def effect_for(*places: TopicPartition, committed: bool = True) -> WriteMarkers:
+    return WriteMarkers(
+        transactional_id="t",
+        producer=PRODUCER,
+        committed=committed,
+        coordinator_epoch=0,
+        partitions=frozenset(places),
+        transaction_version=0,
+        number=1,
+    )
+
+
+def markers_in(world: World, topic: str, number: int = 0) -> list[bool]:
+    """Whether each marker in a partition says that its transaction was committed."""
+    partition = world.partition(topic, number)
+    data = partition.read(0, 1 << 20, blocking=True)
+    found = []
+    for at, header in batches(data):
+        if header.is_control:
+            marker = read_marker(bytes(data)[at : at + header.size_bytes])
+            assert marker is not None
+            found.append(marker.committed)
+    return found
+
+
+def run(work: Any) -> None:
+    asyncio.run(work)
+
+
+def test_every_partition_gets_its_marker_and_the_coordinator_hears_of_it_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders", partitions=2)
+            await world.create("bills")
+            desk = Desk(world)
+            effect = effect_for(
+                TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0), committed=False
+            )
+            desk.markers.write(effect)
+            assert desk.told == [effect.written()]
+            assert markers_in(world, "orders", 0) == markers_in(world, "orders", 1) == [False]
+            assert markers_in(world, "bills") == [False]
+            assert desk.timers.set == []
+
+    run(main())
+
+
+def test_a_topic_that_was_deleted_needs_no_marker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders")
+            desk = Desk(world)
+            effect = effect_for(TopicPartition("orders", 0), TopicPartition("gone", 0))
+            desk.markers.write(effect)
+            assert desk.told == [effect.written()]
+
+    run(main())
+
+
+def test_a_partition_that_cannot_be_written_is_tried_until_it_can(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders", partitions=2)
+            desk = Desk(world)
+            partition = world.partition("orders", 1)
+            log = partition.log
+            partition.go_offline("no disk")
+            effect = effect_for(TopicPartition("orders", 0), TopicPartition("orders", 1))
+            desk.markers.write(effect)
+            assert desk.told == []
+            assert [seconds for seconds, _ in desk.timers.set] == [RETRY_S]
+            desk.timers.fire()
+            assert desk.told == []
+            partition._log = log  # the disk is back
+            desk.timers.fire()
+            assert desk.told == [effect.written()]
+            assert markers_in(world, "orders", 0) == [True], "whoever has its marker gets no second one"
+
+    run(main())
+
+
+def test_a_marker_counts_when_it_is_committed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders", flush="group")
+            partition = world.partition("orders")
+            partition.on_append = lambda appended: None  # the disk takes its time
+            desk = Desk(world)
+            effect = effect_for(TopicPartition("orders", 0))
+            desk.markers.write(effect)
+            assert desk.told == []
+            partition.advance(partition.log.end_offset)
+            assert desk.told == [effect.written()]
+
+    run(main())
+
+
+def test_a_marker_of_an_older_life_of_the_producer_is_not_needed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders")
+            newer = batch(b"a", producer_id=PRODUCER.producer_id, producer_epoch=PRODUCER.epoch + 1, base_sequence=0)
+            world.partition("orders").append(newer, NOW_MS)
+            desk = Desk(world)
+            effect = effect_for(TopicPartition("orders", 0))
+            desk.markers.write(effect)
+            assert desk.told == [effect.written()]
+            assert markers_in(world, "orders") == []
+
+    run(main())
