@@ -171,12 +171,19 @@ class ConfluentMember(Member):
         places = {(one.topic, one.partition) for one in partitions}
         offsets = [TopicPartition(*place, offset) for place, offset in self.positions(places).items()]
         try:
-            for one in consumer.commit(offsets=offsets, asynchronous=False) if offsets else ():
-                self._check(one.error)
-        except (KafkaException, AssertionError) as error:
+            if offsets:
+                self._commit(consumer, offsets)
+        except AssertionError as error:
             # An error that leaves this function would leave `close` waiting for ever.
             self._failure = described(error)
         self.note_owned(self.owned - places)
+
+    def _commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+        try:
+            for one in consumer.commit(offsets=offsets, asynchronous=False):
+                self._check(one.error)
+        except KafkaException as error:
+            self._check(error.args[0])
 
     @staticmethod
     def _check(error: KafkaError | None) -> None:
@@ -220,10 +227,12 @@ class KafkaPythonMember(Member):
             reconnect_backoff_max_ms=200,
             partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[wish.assignor]],
         )
+        # With a pattern it asks for metadata in every poll while it joins, and gets no further in a short one.
+        poll_ms = 1000 if wish.pattern else int(POLL_S * 1000)
         try:
             consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern)
             while not self._stopping.is_set():
-                polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+                polled = consumer.poll(timeout_ms=poll_ms)
                 found = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 if found != self.owned:
                     self.note_owned(found)
@@ -273,10 +282,16 @@ class AiokafkaMember(Member):
                 for records in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).values():
                     self.got += [Got((one.topic, one.partition), one.offset, one.value) for one in records]
                 if self.owned:
-                    await consumer.commit()
+                    await commit(consumer)
         finally:
             await consumer.stop()
             self.note_owned(())
+
+
+async def commit(consumer: AIOKafkaConsumer) -> None:
+    """Commit, if it knows of anything: when topics come that match its pattern, it forgets what it has."""
+    with suppress(IllegalStateError):
+        await consumer.commit()
 
 
 class _Listener(ConsumerRebalanceListener):
@@ -288,9 +303,7 @@ class _Listener(ConsumerRebalanceListener):
         # It is called before the first assignment too. What is committed are positions: `getmany` may have handed
         # out messages that its caller has not noted yet, but will.
         if revoked:
-            # When topics come that match its pattern, it forgets what it has before it says so.
-            with suppress(IllegalStateError):
-                await self._consumer.commit()
+            await commit(self._consumer)
         self._member.note_owned(())
 
     async def on_partitions_assigned(self, assigned: set[AiokafkaPartition]) -> None:

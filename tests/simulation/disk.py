@@ -164,7 +164,8 @@ class FakeDisk:
         """Folders are only prefixes here."""
 
     def remove(self, path: str) -> None:
-        for name in [name for name in self._names if name == path or name.startswith(path + "/")]:
+        inside = [path] if path in self._names else [name for name in self._names if name.startswith(path + "/")]
+        for name in inside:
             self.free_bytes += len(self._names[name].cache)
             self._change_names(lambda names, name=name: names.pop(name, None))
 

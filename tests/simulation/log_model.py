@@ -115,8 +115,4 @@ class Model:
 
     def counting(self, first: int, end: int) -> set[int]:
         """Offsets of records that a reader of committed records gets to see between two stable offsets."""
-        return {
-            offset
-            for offset in range(first, end)
-            if offset in self.records and offset not in self.aborted and offset not in self.markers
-        }
+        return {*range(first, end)}.intersection(self.records).difference(self.aborted, self.markers)

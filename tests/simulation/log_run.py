@@ -545,7 +545,7 @@ class LogRun:
         offset = self.log.start_offset
         seen: set[int] = set()
         last = offset - 1
-        while data := bytes(self.log.read(offset, 20_000, self.log.end_offset)):
+        while data := bytes(self.log.read(offset, 50_000, self.log.end_offset)):
             for at, header in batches(data):
                 check_batch(data, at, header)
                 assert header.base_offset > last or header.last_offset >= offset
@@ -587,7 +587,7 @@ class LogRun:
     def _read_committed(self, offset: int, stable: int) -> set[int]:
         """Offsets of the records that a consumer keeps, fetch by fetch."""
         found: set[int] = set()
-        while data := bytes(self.log.read(offset, self.rng.choice((600, 5000, 20_000)), stable)):
+        while data := bytes(self.log.read(offset, self.rng.choice((600, 5000, 50_000)), stable)):
             whole = list(batches(data))
             coming = deque(self.log.aborted_between(offset, whole[-1][1].next_offset))
             skipped: set[int] = set()

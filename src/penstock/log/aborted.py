@@ -7,7 +7,7 @@ too many and never one too few; entries are synced with their segment. Only what
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from penstock.foundation.errors import StorageError
@@ -103,8 +103,8 @@ class AbortedList:
 
     @property
     def newest(self) -> int:
-        """The offset of the last marker, or -1."""
-        return next(self._entries(self.count - 1)).last_offset if self.count else -1
+        """The offset of the last marker; there must be one."""
+        return next(self._entries(self.count - 1)).last_offset
 
     def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
         """Entries whose markers are at an offset or after it."""
@@ -148,7 +148,7 @@ def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
     return AbortedTransaction(*_FIELDS.unpack_from(data, at))
 
 
-def aborted_between(lists: Iterator[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
+def aborted_between(lists: Iterable[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
     """Transactions with records before the offset `end` that were aborted at the offset `first` or after it.
 
     `lists` are those of the segments from the one that holds `first` on.

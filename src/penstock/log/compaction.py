@@ -124,7 +124,10 @@ class Job:
         transactions = self._transactions()
         for segment in self._from(self.dirty_from):
             for header, batch in self._batches(segment, transactions):
-                if header.is_control or transactions.is_aborted(header) or header.next_offset <= self.dirty_from:
+                if header.is_control:
+                    _end_transaction(header, batch, transactions)
+                    continue
+                if transactions.is_aborted(header) or header.next_offset <= self.dirty_from:
                     continue
                 if table.is_full:
                     return header.base_offset
@@ -243,10 +246,7 @@ class Job:
     ) -> Buffer | None:
         """A marker goes some time after the last batch of its transaction (KIP-534), but not if only it tells the
         epoch of a producer: whoever has an older one must go on being fenced."""
-        marker = read_marker(batch)
-        if marker is None or header.producer_id < 0:
-            return batch
-        is_needed, transaction = transactions.end(header, marker)
+        is_needed, transaction = _end_transaction(header, batch, transactions)
         if transaction is not None:
             aborted.add(transaction)
         horizon_ms = header.delete_horizon_ms
@@ -327,6 +327,14 @@ class Job:
     def discard(self, result: Result) -> None:
         for base in result.replaced:
             Segment(self.disk, self.folder, base, CLEANED).remove()
+
+
+def _end_transaction(
+    header: BatchHeader, batch: Buffer, transactions: Cleaning
+) -> tuple[bool, AbortedTransaction | None]:
+    """As Cleaning.end. A control batch that ends no transaction is always needed: who knows what for."""
+    marker = read_marker(batch) if header.producer_id >= 0 else None
+    return (True, None) if marker is None else transactions.end(header, marker)
 
 
 def _opened(batch: Buffer) -> Columns | None:

@@ -65,12 +65,13 @@ class LogFiles:
         self._jitter_ms = 0
         self.epochs_unsaved = False
         self._snapshots = Snapshots(disk, folder)
-        self.newest_abort = max((segment.aborted.newest for segment in segments), default=NO_OFFSET)
+        self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
         """No marker behind this offset has aborted anything."""
         self.has_transactions = self.newest_abort >= 0 or not producers.open.are_decided
         """Whether readers of committed records may see other things here than others do."""
         self.decided_to = self._decided_at_start()
         """Transactions below have ended, and power loss does not undo that: compaction may build on it."""
+        self._is_doubtful = settings.compacted and self.decided_to < checkpoint.synced_to
 
     def _decided_at_start(self) -> int:
         """Where markers may not be synced, nobody knows which: then the next sync tells."""
@@ -274,8 +275,8 @@ class LogFiles:
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """Whether segments were closed since the last sync."""
-        return bool(self._unsynced)
+        """Whether segments were closed since the last sync, or compaction waits for one."""
+        return bool(self._unsynced) or self._is_doubtful
 
     def begin_sync(self) -> SyncTicket:
         """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
@@ -283,6 +284,7 @@ class LogFiles:
         files = [segment.file for segment in segments]
         files += [file for segment in segments if (file := segment.aborted.take_unsynced())]
         self._unsynced.clear()
+        self._is_doubtful = False
         return SyncTicket(
             disk=self.disk,
             folder=self.folder,

@@ -117,6 +117,18 @@ def test_transactions_of_one_producer_have_each_their_own_end() -> None:
     assert committed_values(log) == [b"0", b"2", b"5"]
 
 
+def test_what_a_producer_commits_after_an_abort_replaces_what_was_there() -> None:
+    log = log_with()
+    put(log, ("a", b"old"), ("b", b"old"))
+    add(log, 7, 0, ("a", b"bad"))
+    end(log, 7, False)
+    add(log, 7, 1, ("b", b"new"))
+    end(log, 7, True)
+    end_segment(log)
+    compact(log)
+    assert [record.value for record in all_records(log) if record.key in (b"a", b"b")] == [b"old", b"new"]
+
+
 def test_nothing_from_the_first_open_transaction_on_is_touched() -> None:
     log = log_with()
     put(log, ("a", b"1"))
@@ -167,7 +179,9 @@ def test_after_a_kill_the_next_sync_tells_which_markers_are_safe() -> None:
     end(log, 7, True)
     killed = log_with(disk)
     assert compaction.plan(killed, NOW_MS, killed.end_offset, 1000, SECRET) is None
+    assert killed.has_unsynced_segments, "or it would wait until the next one is closed"
     sync(killed)
+    assert not killed.has_unsynced_segments
     assert compaction.plan(killed, NOW_MS, killed.end_offset, 1000, SECRET) is not None
     killed.close()
     orderly = log_with(disk)
@@ -183,6 +197,7 @@ def test_a_log_without_transactions_is_compacted_after_a_kill() -> None:
     sync(log)
     put(log, ("a", b"3"))
     killed = log_with(disk)
+    assert not killed.has_unsynced_segments
     assert compaction.plan(killed, NOW_MS, killed.end_offset, 1000, SECRET) is not None
 
 
@@ -314,8 +329,9 @@ def test_a_transaction_that_was_open_at_a_snapshot_does_not_come_back_when_its_m
     disk = MemoryDisk()
     log = log_with(disk)
     add(log, 7, 0, ("a", b"1"))
-    end_segment(log)
-    put(log, ("b", b"1"))
+    put(log, ("large", b"x" * 800))
+    end_segment(log)  # with a snapshot, in which the transaction is open
+    put(log, ("large too", b"x" * 800))
     end(log, 7, True, epoch=1)
     put(log, ("a", b"2"))
     end_segment(log)
@@ -323,8 +339,10 @@ def test_a_transaction_that_was_open_at_a_snapshot_does_not_come_back_when_its_m
     for now_ms in (NOW_MS, LATER_MS, EVEN_LATER_MS):
         again(log, now_ms)
     assert shape(log) == [], "neither batch nor marker"
-    newest = max(name for name in disk.names(FOLDER) if name.endswith(".producers"))
-    disk.store(f"{FOLDER}/{newest}", b"power loss")
+    assert log.segments[1].base_offset == 2, "or the snapshot would have gone with its segment"
+    for name in disk.names(FOLDER):
+        if name.endswith(".producers") and name != f"{2:020d}.producers":
+            disk.store(f"{FOLDER}/{name}", b"power loss")
     reread = log_with(disk, boot="boot-2")
     assert reread.first_open_offset is None
     assert reread.stable_end(reread.end_offset) == reread.end_offset

@@ -114,6 +114,7 @@ def test_a_kill_anywhere_leaves_a_transaction_open_or_aborted() -> None:
         log = open_at(disk, **SMALL)
         write(log, 7, 0, b"x" * 500)
         write(log, 8, 0, b"y" * 500)
+        log.save_checkpoint()
         disk.die_after(operations)
         ended: list[int] = []
         with suppress(Killed):
