@@ -27,6 +27,8 @@ from .driving import Outgoing, refused
 from .raw import RawClient, batch_of
 from .waiting import PATIENCE_S, wait_until
 
+OFFSETS_FILES = 2 * 50
+"""Of the topic that groups are kept in, which is made when a consumer first asks for its coordinator."""
 MIB = 1 << 20
 
 
@@ -201,13 +203,13 @@ def test_topics_made_and_deleted_on_a_full_disk_are_made_and_deleted(
         confluent.create_topic("new")
         assert raw.produce("new", batch_of([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         confluent.delete_topic("old")
-        assert disk.free_bytes > MIB // 2
+        wait_until(lambda: disk.free_bytes > MIB // 2, "the old topic's files are gone")
         wait_until(lambda: raw.produce("new", batch_of([b"x"])).error_code == 0, "the new topic is there")
         files = broker_on.open_files()
         disk.make_room()
         assert confluent.topics() == {"orders", "new"}
         assert confluent.range("new") == (0, 1)
-        assert broker_on.open_files() <= files + 5
+        assert broker_on.open_files() <= files + OFFSETS_FILES + 5
 
 
 def give_the_store_room(raw: RawClient, topic: str) -> None:

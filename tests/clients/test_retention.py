@@ -236,7 +236,7 @@ def test_a_topic_in_memory_is_bounded(own_broker: Callable[..., BrokerProcess]) 
             assert end == count
             assert bound - 1 <= end - first <= bound + bound // 8 + 1
             assert records_of(raw.fetch(topic, first).records)[0].offset == first
-    assert not list(broker.data_dir.glob("logs/*/*/*.log"))
+    assert not list(broker.data_dir.glob(f"logs/{topic}/*/*.log"))
 
 
 def test_a_topic_in_memory_begins_after_a_restart_above_every_offset_it_gave(
