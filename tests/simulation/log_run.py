@@ -572,8 +572,9 @@ class LogRun:
         stable = self.log.stable_end(self.high_watermark)
         wanted = self.model.stable(self.high_watermark, start)
         assert stable == wanted, f"NoAbortedRead: the last stable offset is {stable}, not {wanted}"
-        found = self._read_committed(start, stable)
-        counting = self.model.counting(start, stable)
+        first = self.rng.choice((start, self.rng.randint(start, stable)))
+        found = self._read_committed(first, stable)
+        counting = self.model.counting(first, stable)
         assert found <= counting, f"NoAbortedRead: offsets {sorted(found - counting)} were not committed"
         if not self.compacted:
             assert found == counting, f"NoAbortedRead: offsets {sorted(counting - found)} are hidden"
@@ -586,6 +587,7 @@ class LogRun:
 
     def _read_committed(self, offset: int, stable: int) -> set[int]:
         """Offsets of the records that a consumer keeps, fetch by fetch."""
+        first = offset
         found: set[int] = set()
         while data := bytes(self.log.read(offset, self.rng.choice((600, 5000, 50_000)), stable)):
             whole = list(batches(data))
@@ -602,4 +604,4 @@ class LogRun:
                     found.update(self._offsets(data[at : at + header.size_bytes], header))
             assert not coming, "a transaction that does not begin in the range was listed"
             offset = whole[-1][1].next_offset
-        return {number for number in found if number >= self.log.start_offset}
+        return {number for number in found if number >= first}
