@@ -59,12 +59,14 @@ def test_members_that_come_and_go_under_load_lose_and_repeat_nothing(
         with Load(produce, pause_s=0.01) as load:
             one = members.join(first)
             members.wait_for_balance(places)
-            members.join(second)
-            members.wait_for_balance(places)
-            members.join(third)
-            members.wait_for_balance(places)
+            members.wait_for_flow()
+            for kind in (second, third):
+                members.join(kind)
+                members.wait_for_balance(places)
+                members.wait_for_flow()
             members.leave(one)
             members.wait_for_balance(places)
+            members.wait_for_flow()
             members.join(first)
             members.wait_for_balance(places)
         members.wait_for(20 * load.steps)
@@ -106,9 +108,7 @@ def test_a_topic_that_grows_while_it_is_read_is_read_whole(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pattern_takes_in_topics_that_come_later(
-    group_broker: BrokerProcess, topic: str, kind: str
-) -> None:
+def test_a_pattern_takes_in_topics_that_come_later(group_broker: BrokerProcess, topic: str, kind: str) -> None:
     driver = ConfluentDriver(group_broker.kafka)
     first, second, other = f"{topic}-eu", f"{topic}-us", f"other-{topic}-eu"
     for name in (first, other):

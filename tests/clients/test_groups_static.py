@@ -74,7 +74,7 @@ def test_of_two_with_one_name_the_older_one_is_fenced(group_broker: BrokerProces
         members.wait_for_balance(places_of(topic, 2))
         newer = members.join("confluent-classic", instance_id="same")
         wait_until(lambda: newer.owned == set(places_of(topic, 2)), "the newer one has the partitions")
-        with pytest.raises(AssertionError, match="(?i)fenced"):
+        with pytest.raises(AssertionError, match=r"(?i)fenced"):
             wait_until(lambda: older.check() or not older.is_alive(), "the older one is told")
         members.present.remove(older)
 

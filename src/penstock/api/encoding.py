@@ -24,7 +24,7 @@ class Encoded:
     topic: str
     value: bytes | None
     key: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: list[tuple[str, str | bytes | None]]
     partition: int
     timestamp_ms: int
 
@@ -47,7 +47,7 @@ def encode(topic: str, message: Outgoing) -> Encoded:
         key=_utf8(message.key, "a key") if message.key is not None else None,
         headers=headers,
         partition=_partition(message.partition),
-        timestamp_ms=NOW_MS if message.timestamp is None else time_ms(message.timestamp, "timestamp"),
+        timestamp_ms=_timestamp_ms(message.timestamp),
     )
 
 
@@ -79,7 +79,7 @@ def _plain(value: object) -> Any:
     raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
-def encode_headers(headers: Headers | None) -> list[tuple[str, bytes | None]]:
+def encode_headers(headers: Headers | None) -> list[tuple[str, str | bytes | None]]:
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -103,6 +103,15 @@ def _partition(partition: int | None) -> int:
     if not 0 <= partition <= INT_MAX:
         raise InvalidArgument(f"partition {partition} is none; give a number from 0, or None for any")
     return partition
+
+
+def _timestamp_ms(timestamp: datetime | int | None) -> int:
+    if timestamp is None:
+        return NOW_MS
+    found = time_ms(timestamp, "timestamp")
+    if found == NOW_MS:
+        raise InvalidArgument("timestamp=0 would be read as now; the first time that can be told is 1")
+    return found
 
 
 def time_ms(time: datetime | int, name: str) -> int:

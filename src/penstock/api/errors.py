@@ -1,9 +1,9 @@
-"""What can go wrong for a user of the Python API: one small tree. Each carries Kafka's code, and says what to do next.
+"""What can go wrong for a user of the Python API: one small tree. Each error has Kafka's code, and says what to do.
 
-    try:
-        mq.publish("orders", {"id": 1})
-    except penstock.NotConnected as error:
-        print(error.code.name, error)
+try:
+    mq.publish("orders", {"id": 1})
+except penstock.NotConnected as error:
+    print(error.code.name, error)
 """
 
 import socket
@@ -21,7 +21,11 @@ PROBE_S: Final = 1.0
 
 
 class ApiError(PenstockError):
-    """Base of what the Python API raises: `except penstock.PenstockError` catches it too."""
+    """Base of what the Python API raises; `code` is Kafka's.
+
+    except penstock.ApiError as error:
+        print(error.code.name, error)
+    """
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
         super().__init__(message)
@@ -31,67 +35,105 @@ class ApiError(PenstockError):
 
 
 class InvalidArgument(ApiError, ValueError):
-    """An argument that makes no sense, alone or with the others: nothing was done."""
+    """An argument that makes no sense, alone or with the others: nothing was done.
+
+    mq.subscribe("orders", from_="the start")  # penstock.InvalidArgument: … give 'earliest', 'latest', …
+    """
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class InvalidValue(ApiError, ValueError):
-    """A value that cannot be written as a message, or a message that is not what it was read as."""
+    """A value that cannot be written as a message, or a message that is not what it was read as.
+
+    mq.publish("orders", {1, 2})  # penstock.InvalidValue: a set cannot be written as JSON …
+    """
 
     code = ErrorCode.INVALID_RECORD
 
 
 class Closed(ApiError):
-    """The connection, the subscription or the transaction was closed before."""
+    """The connection, the subscription or the transaction was closed before.
+
+    mq.close()
+    mq.publish("orders", "late")  # penstock.Closed: the connection is closed; connect again
+    """
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class NotConnected(ApiError):
-    """No broker answers. What was under way may have been done, or not."""
+    """No broker answers. What was under way may have been done, or not.
+
+    penstock.connect("localhost:1")  # penstock.NotConnected: no broker answers at localhost:1 (…)
+    """
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class NotAllowed(ApiError):
-    """The cluster knows who asks, and says no; or it does not believe who asks."""
+    """The cluster knows who asks, and says no; or it does not believe who asks.
+
+    except penstock.NotAllowed as error:
+        print(error.code.name)  # TOPIC_AUTHORIZATION_FAILED
+    """
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class UnknownTopic(ApiError):
-    """The topic, or that partition of it, does not exist, and is not made by being asked for."""
+    """The topic, or that partition of it, does not exist, and is not made by being asked for.
+
+    mq.publish("orders", "x", partition=99)  # penstock.UnknownTopic
+    """
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class PublishFailed(ApiError):
-    """A message was refused, or nobody has acknowledged it in time; `code` says why."""
+    """A message was refused, or nobody has acknowledged it in time; `code` says why.
+
+    except penstock.PublishFailed as error:
+        if error.code.name == "MESSAGE_TOO_LARGE": ...
+    """
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class SubscribeFailed(ApiError):
-    """Messages could not be read, or an offset could not be found or set; `code` says why."""
+    """Messages could not be read, or an offset could not be found or set; `code` says why.
+
+    mq.seek("billing", "orders", to=10**9)  # penstock.SubscribeFailed: offset 1000000000 is not there …
+    """
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class Busy(ApiError):
-    """Somebody uses it now: a group that has members, a transactional id whose transaction is open."""
+    """Somebody uses it now: a group that has members, a transactional id whose transaction is open.
+
+    mq.seek("billing", "orders", to="earliest")  # penstock.Busy, while a subscription of the group is open
+    """
 
     code = ErrorCode.NON_EMPTY_GROUP
 
 
 class TransactionAborted(ApiError):
-    """Nothing of the transaction counts. Its block can be run again."""
+    """Nothing of the transaction counts. Its block can be run again.
+
+    except penstock.TransactionAborted:
+        ...  # run the `with mq.transaction(…)` block once more
+    """
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class Fenced(ApiError):
-    """Another one with the same id has taken over, or the transaction took too long. This one can do no more."""
+    """Another one with the same id has taken over, or the transaction took too long. This one can do no more.
+
+    except penstock.Fenced:
+        raise SystemExit("another process has taken over")
+    """
 
     code = ErrorCode.PRODUCER_FENCED
 
@@ -140,14 +182,20 @@ _KINDS: Final[dict[ErrorCode, type[ApiError]]] = {
 }
 """Codes that mean the same whatever was tried; the others are failures of what was tried."""
 
+_FENCED: Final = (
+    "another producer with the same transactional id has taken over, or the transaction took longer than its "
+    "timeout; give every process an id of its own, or a longer transaction_timeout_s, and start again"
+)
 _NEXT: Final = {
+    ErrorCode.NETWORK_EXCEPTION: (
+        "the brokers cannot be reached; see that one runs (`penstock serve`) and that the address is right"
+    ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "there is no such topic or partition; `penstock topic list` shows what there is, `penstock topic create` makes one"
+        "there is no such topic or partition; `penstock topic list` shows what there is, "
+        "`penstock topic create` makes one"
     ),
-    ErrorCode.PRODUCER_FENCED: (
-        "another producer with the same transactional id has taken over, or the transaction took longer than its "
-        "timeout; give every process an id of its own, or a longer transaction_timeout_s, and start again"
-    ),
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
     ErrorCode.FENCED_INSTANCE_ID: "another member with the same group.instance.id has taken over; give each its own",
     ErrorCode.SASL_AUTHENTICATION_FAILED: (
         "the broker did not accept who this is; check security.protocol and the sasl.* and ssl.* options"
@@ -155,7 +203,7 @@ _NEXT: Final = {
     ErrorCode.NON_EMPTY_GROUP: (
         "the group has members; close its subscriptions first (`penstock group describe` names them)"
     ),
-    ErrorCode.CONCURRENT_TRANSACTIONS: "an earlier transaction of this id is still being ended; try again in a moment",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "an earlier transaction of this id is being ended; try again in a moment",
     ErrorCode.TRANSACTION_ABORTABLE: "nothing of the transaction counts; run its block again",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "the broker does not allow so long a transaction; give a shorter transaction_timeout_s"

@@ -1,8 +1,10 @@
-"""How far a subscription has come: what was handed over, what of it is finished, what of that is committed. Pure.
+"""How far a subscription has come: what was handed over, what of it is finished, what of that is committed.
 
-An offset may be committed when everything before it is finished. Messages may be finished in any order.
+An offset may be committed when everything before it is finished. Messages may be finished in any order. There is no
+IO in here, and no time; only a lock that those who share a Progress hold while they use it.
 """
 
+import threading
 from collections.abc import Iterable, Mapping
 
 from penstock.foundation.ids import TopicPartition
@@ -75,6 +77,7 @@ class Progress:
     """All the partitions that are ours."""
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self._tracks: dict[TopicPartition, Track] = {}
 
     def gain(self, places: Iterable[TopicPartition]) -> None:
@@ -89,6 +92,10 @@ class Progress:
 
     def track(self, place: TopicPartition) -> Track | None:
         return self._tracks.get(place)
+
+    @property
+    def unfinished(self) -> int:
+        return sum(track.unfinished for track in self._tracks.values())
 
     def due(
         self, places: Iterable[TopicPartition] | None = None, *, even_if_asked: bool = False

@@ -1,0 +1,392 @@
+"""The way in for asyncio: connect_async(). Everything is as in connection.py, with `await` in front.
+
+async with penstock.connect_async("localhost:9092") as mq:
+    await mq.publish("orders", {"id": 1}, key="42", tag="eu")
+    async for message in mq.subscribe("orders", group="billing"):
+        print(message.json())
+"""
+
+import asyncio
+import inspect
+import weakref
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from penstock.api.async_subscription import TURN, AsyncExactlyOnce, AsyncLoop, AsyncSubscription
+from penstock.api.async_transaction import AsyncTransaction
+from penstock.api.bridge import Answers
+from penstock.api.connection import IN_FLIGHT_MAX, check_no_transaction, seek, settings_of, which
+from penstock.api.encoding import Encoded, encode
+from penstock.api.errors import ApiError
+from penstock.api.handled import IdempotentBy
+from penstock.api.lookup import From, Topics
+from penstock.api.message import Headers, Message, Outgoing, Published
+from penstock.api.outlet import Outlet, Ticket
+from penstock.api.plan import BATCH, BATCH_S, COMMIT_EVERY_S, PREFETCH, Store, exactly_once_plan, subscribe_plan
+from penstock.api.processing import Route, Transform, results
+from penstock.api.resources import Resources
+from penstock.api.settings import (
+    PROCESSING_TIMEOUT_S,
+    REFRESH_S,
+    TIMEOUT_S,
+    TRANSACTION_TIMEOUT_S,
+    Delivery,
+    DeliveryName,
+    Settings,
+    check_positive,
+    delivery_of,
+)
+from penstock.api.transaction import transaction_of
+
+T = TypeVar("T")
+
+THREADS_MAX: Final = 32
+"""For what takes its time: transactions that begin and end, looking things up."""
+
+
+def connect_async(
+    servers: str | None = None,
+    *,
+    delivery: DeliveryName | None = None,
+    timeout_s: float = TIMEOUT_S,
+    client_id: str = "penstock",
+    refresh_s: float = REFRESH_S,
+    options: Mapping[str, Any] | None = None,
+) -> "AsyncConnection":
+    """Connect to a cluster, for asyncio. `async with` raises NotConnected if no broker answers within `timeout_s`.
+
+    async with penstock.connect_async("localhost:9092") as mq:
+        await mq.publish("orders", {"id": 1})
+
+    The arguments are those of penstock.connect().
+    """
+    return AsyncConnection(settings_of(servers, delivery, timeout_s, client_id, refresh_s, options))
+
+
+class AsyncConnection:
+    """A cluster to publish to and to read from, for the tasks of one event loop. Close it, or use `async with`.
+
+    async with penstock.connect_async("localhost:9092") as mq:
+        await mq.publish("orders", {"id": 1})
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._resources = Resources(settings)
+        self._pool = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="penstock")
+        self._answers: Answers | None = None
+        self._loops: weakref.WeakSet[AsyncLoop] = weakref.WeakSet()
+        # What was published and forgotten still goes out, at the latest when the process ends.
+        self._finalizer = weakref.finalize(self, _end, self._resources, self._pool)
+
+    async def check(self) -> None:
+        """NotConnected, with the reason, unless a broker answers.
+
+        await mq.check()
+        """
+        self._resources.check_open()
+        await self._run(self._resources.lookup.check)
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, action)
+
+    # -- publishing
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        delivery: DeliveryName | None = None,
+    ) -> Published:
+        """Publish a message, and wait until it is acknowledged as `delivery` asks for. See Connection.publish.
+
+        place = await mq.publish("orders", {"id": 1}, key="42", tag="eu")
+        """
+        outlet = self._resources.outlet(delivery, many=False)
+        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        return await self._bridge.result(await self._bridge.send(outlet, encode(topic, message)))
+
+    @property
+    def _bridge(self) -> Answers:
+        if self._answers is None:
+            self._answers = Answers(self._pool)
+        return self._answers
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[object] | AsyncIterable[object],
+        *,
+        max_in_flight: int = IN_FLIGHT_MAX,
+        delivery: DeliveryName | None = None,
+    ) -> list[Published]:
+        """Publish many messages, and wait for all: values, or Outgoing where more is to be said.
+
+        await mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
+        """
+        stream = self.publish_stream(topic, messages, max_in_flight=max_in_flight, delivery=delivery)
+        return [place async for place in stream]
+
+    async def publish_stream(
+        self,
+        topic: str,
+        messages: Iterable[object] | AsyncIterable[object],
+        *,
+        max_in_flight: int = IN_FLIGHT_MAX,
+        delivery: DeliveryName | None = None,
+    ) -> AsyncIterator[Published]:
+        """Publish messages for as long as the answers are asked for, in order; bounded memory, however many they are.
+
+        async for place in mq.publish_stream("lines", lines()):
+            ...
+        """
+        check_positive("max_in_flight", max_in_flight)
+        outlet = self._resources.outlet(delivery, many=True)
+        waiting: deque[asyncio.Future[Ticket]] = deque()
+        number = 0
+        async for message in _each(messages):
+            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
+            waiting.append(await self._bridge.send(outlet, encode(topic, outgoing)))
+            while waiting and (waiting[0].done() or len(waiting) >= max_in_flight):
+                yield await self._settle(waiting.popleft(), number)
+                number += 1
+        while waiting:
+            yield await self._settle(waiting.popleft(), number)
+            number += 1
+
+    async def _settle(self, answer: "asyncio.Future[Ticket]", number: int) -> Published:
+        try:
+            return await self._bridge.result(answer)
+        except ApiError as error:
+            raise which(error, number) from error
+
+    def transaction(
+        self, transactional_id: str, *, transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
+    ) -> AsyncTransaction:
+        """Messages that count all together or not at all. The id is yours alone: a second user fences the first.
+
+        async with mq.transaction("billing-1") as tx:
+            await tx.publish("invoices", {"id": 1})
+        """
+        transaction = transaction_of(self._resources.writers, transactional_id, transaction_timeout_s)
+        return AsyncTransaction(transaction, self._pool)
+
+    # -- reading
+
+    def subscribe(
+        self,
+        topics: Topics,
+        *,
+        group: str | None = None,
+        delivery: DeliveryName | None = None,
+        from_: From = "earliest",
+        tags: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        idle_timeout_s: float | None = None,
+        max_in_flight: int = 1,
+        idempotent_by: IdempotentBy | None = None,
+        store: Store | None = None,
+        prefetch: int = PREFETCH,
+        commit_every_s: float = COMMIT_EVERY_S,
+        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+    ) -> AsyncSubscription:
+        """Read messages, sharing them with the other members of a group, or alone. See Connection.subscribe.
+
+        async for message in mq.subscribe("orders", group="billing"):
+            await charge(message.json())
+        async for message in mq.subscribe("orders", group="billing", max_in_flight=100):
+            tasks.create_task(handle(message))  # which ends with message.done()
+        """
+        plan = subscribe_plan(
+            self._settings,
+            topics,
+            group=group,
+            delivery=delivery,
+            from_=from_,
+            tags=tags,
+            limit=limit,
+            idle_timeout_s=idle_timeout_s,
+            max_in_flight=max_in_flight,
+            prefetch=prefetch,
+            processing_timeout_s=processing_timeout_s,
+            commit_every_s=commit_every_s,
+            idempotent_by=idempotent_by,
+            store=store,
+        )
+        self._resources.check_open()
+        loop = AsyncSubscription(self, partial(plan.open, self._resources))
+        self._loops.add(loop)
+        return loop
+
+    def exactly_once(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        transactional_id: str | None = None,
+        from_: From = "earliest",
+        tags: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        idle_timeout_s: float | None = None,
+        batch: int = BATCH,
+        batch_s: float = BATCH_S,
+        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
+        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+    ) -> AsyncExactlyOnce:
+        """A loop whose results count together with its reading: both, or neither. See Connection.exactly_once.
+
+        async with mq.exactly_once("orders", group="billing") as loop:
+            async for message in loop:
+                await loop.publish("invoices", invoice(message.json()), key=message.key)
+        """
+        plan = exactly_once_plan(
+            topics,
+            group=group,
+            from_=from_,
+            tags=tags,
+            limit=limit,
+            idle_timeout_s=idle_timeout_s,
+            batch=batch,
+            batch_s=batch_s,
+            transactional_id=transactional_id,
+            transaction_timeout_s=transaction_timeout_s,
+            processing_timeout_s=processing_timeout_s,
+        )
+        self._resources.check_open()
+        loop = AsyncExactlyOnce(self, partial(plan.open, self._resources))
+        self._loops.add(loop)
+        return loop
+
+    async def process(
+        self,
+        topics: Topics,
+        to: Route,
+        *,
+        group: str,
+        transform: Transform,
+        delivery: DeliveryName = Delivery.EXACTLY_ONCE,
+        transactional_id: str | None = None,
+        from_: From = "earliest",
+        tags: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        idle_timeout_s: float | None = None,
+        batch: int = BATCH,
+        batch_s: float = BATCH_S,
+        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
+        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+    ) -> int:
+        """Read, transform, publish, until cancelled, `limit` or `idle_timeout_s`. See Connection.process.
+
+        await mq.process("orders", "invoices", group="billing", transform=make_invoice)
+
+        transform may be a coroutine function.
+        """
+        common: dict[str, Any] = {
+            "group": group,
+            "from_": from_,
+            "tags": tags,
+            "limit": limit,
+            "idle_timeout_s": idle_timeout_s,
+            "processing_timeout_s": processing_timeout_s,
+        }
+        promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)
+        if promised is not Delivery.EXACTLY_ONCE:
+            check_no_transaction(promised, transactional_id)
+            async with self.subscribe(topics, delivery=promised, **common) as subscription:
+                outlet = self._resources.outlet(promised, many=True)
+                return await self._pass_on(subscription, outlet, transform, to, batch)
+        async with self.exactly_once(
+            topics,
+            batch=batch,
+            batch_s=batch_s,
+            transactional_id=transactional_id,
+            transaction_timeout_s=transaction_timeout_s,
+            **common,
+        ) as loop:
+            count = 0
+            async for message in loop:
+                for each in await _results(transform, message, to):
+                    await loop._send(each)
+                count += message.attempt == 1
+            return count
+
+    async def _pass_on(
+        self, subscription: AsyncSubscription, outlet: Outlet, transform: Transform, to: Route, batch: int
+    ) -> int:
+        count = 0
+        async for read in subscription.batches(batch):
+            answers = [
+                await self._bridge.send(outlet, each)
+                for message in read
+                for each in await _results(transform, message, to)
+            ]
+            for answer in answers:
+                await self._bridge.result(answer)
+            count += len(read)
+        return count
+
+    async def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
+        """Set where a group goes on; it must have no members now. The offset in each partition.
+
+        await mq.seek("billing", "orders", to="earliest")
+        """
+        self._resources.check_open()
+        return await self._run(lambda: seek(self._resources.lookup, group, topic, to))
+
+    # -- the end
+
+    async def close(self) -> None:
+        """End all loops, wait for what is on its way, and let go. Afterwards no thread is left.
+
+        await mq.close()
+        """
+        for loop in list(self._loops):
+            await loop.close()
+        if self._finalizer.alive:
+            await self._run(self._resources.close)
+            self._finalizer()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.check()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _end(resources: Resources, pool: ThreadPoolExecutor) -> None:
+    resources.close()
+    pool.shutdown()
+
+
+async def _each(messages: Iterable[object] | AsyncIterable[object]) -> AsyncIterator[object]:
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for number, message in enumerate(messages, 1):
+            yield message
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+
+
+async def _results(transform: Transform, message: Message, to: Route) -> list[Encoded]:
+    given = transform(message)
+    return results(await given if inspect.isawaitable(given) else given, message, to)

@@ -1,0 +1,272 @@
+"""Consumers: which partitions are ours, where reading begins, what arrives.
+
+With a group, partitions come and go as the group decides. Without one, all are read, and nothing is committed.
+One thread at a time uses an Intake.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import Message as Arrived
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, explain, kafka_error
+from penstock.api.lookup import Lookup, Wanted, as_kafka
+from penstock.api.outlet import Trouble
+from penstock.api.progress import Offsets
+from penstock.api.settings import Settings, consumer_config, is_incremental
+from penstock.client.offsets import Origin, Start
+from penstock.foundation.clock import Clock
+from penstock.foundation.ids import TopicPartition
+
+PASSING: Final = frozenset(
+    {
+        KafkaError._PARTITION_EOF,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+    }
+)
+"""What librdkafka gets over by itself."""
+MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
+log = logging.getLogger("penstock.api")
+
+
+class Listener(Protocol):
+    """Whoever has to know which partitions are ours."""
+
+    def gained(self, places: Collection[TopicPartition]) -> None: ...
+
+    def revoked(self, places: Collection[TopicPartition]) -> None:
+        """They go in good order: what is finished can be committed now."""
+
+    def lost(self, places: Collection[TopicPartition]) -> None:
+        """They are somebody else's already."""
+
+    def settled(self, place: TopicPartition, offset: int, is_done: bool) -> None:
+        """What became of a commit that nobody waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What to read, and how."""
+
+    wanted: Wanted
+    group: str | None
+    start: Start
+    prefetch: int
+    """The most that one poll brings."""
+    processing_timeout_s: float
+
+
+class Intake:
+    """A consumer. See the top of this file."""
+
+    def __init__(
+        self, settings: Settings, lookup: Lookup, reading: Reading, listener: Listener, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._lookup = lookup
+        self._reading = reading
+        self._listener = listener
+        self._clock = clock
+        # librdkafka wants a group in any case; one that is never joined leaves no trace.
+        config = consumer_config(
+            settings, reading.group or f"penstock-alone-{uuid.uuid4()}", reading.processing_timeout_s
+        )
+        self._is_incremental = is_incremental(config)
+        self._failure: ApiError | None = None
+        self._is_held = False
+        self._topics: list[str] = []
+        self._places: set[TopicPartition] = set()
+        self.is_joined = False
+        """Whether it is known which partitions are ours."""
+        self._looked_s = clock.monotonic_s()
+        try:
+            self._consumer = Consumer({**config, "on_commit": self._on_commit, "error_cb": Trouble(settings, clock)})
+        except KafkaException as error:
+            raise explain(kafka_error(error), "making a consumer", InvalidArgument) from error
+        try:
+            self._look()
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    # -- what there is to read
+
+    def _look(self) -> None:
+        """Find the topics and partitions that there are by now."""
+        self._looked_s = self._clock.monotonic_s()
+        topics = self._lookup.topics(self._reading.wanted)
+        if self._reading.group is None:
+            self._read_alone(topics)
+        elif topics != self._topics:
+            self._topics = topics
+            if topics:
+                self._consumer.subscribe(
+                    topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                )
+            else:
+                self._consumer.unsubscribe()
+                self.is_joined = True  # there is nothing to join for
+
+    def _read_alone(self, topics: Sequence[str]) -> None:
+        new = [place for place in self._lookup.partitions(topics) if place not in self._places]
+        # What is made while we read is new from its beginning.
+        start = Start(Origin.EARLIEST) if self.is_joined else self._reading.start
+        offsets = self._lookup.resolve(start, new)
+        self.is_joined = True
+        if offsets:
+            self._places.update(offsets)
+            self._listener.gained(offsets)
+            self._consumer.incremental_assign(as_kafka(offsets))
+
+    def _look_again(self) -> None:
+        """New topics for a pattern, and new partitions for one that reads alone; a group finds those itself."""
+        is_worth_it = self._reading.group is None or self._reading.wanted.pattern is not None
+        if is_worth_it and self._clock.monotonic_s() - self._looked_s >= self._settings.refresh_s:
+            try:
+                self._look()
+            except ApiError as error:
+                # What is being read goes on; the next look may be luckier.
+                log.warning("topics_not_found wanted=%s reason=%r", self._reading.wanted, str(error))
+
+    # -- what arrives
+
+    def poll(self, wait_s: float) -> list[Arrived]:
+        """What has arrived; waits for the first of it. Rebalances happen in here."""
+        self._raise_failure()
+        self._look_again()
+        if self._is_held:
+            self._is_held = False
+            self._consumer.resume(self._consumer.assignment())
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            self._raise_failure()
+            return []
+        # Only what is there already: waiting for a full batch would hold up the first.
+        rest = self._consumer.consume(self._reading.prefetch - 1, 0) if self._reading.prefetch > 1 else []
+        return [message for message in (first, *rest) if not self._is_trouble(message)]
+
+    def breathe(self) -> list[Arrived]:
+        """Show that we are alive, though nothing more can be taken now. What was on its way may still come."""
+        self._raise_failure()
+        self._is_held = True
+        self._consumer.pause(self._consumer.assignment())
+        message = self._consumer.poll(0)
+        self._raise_failure()
+        return [] if message is None or self._is_trouble(message) else [message]
+
+    def _is_trouble(self, message: Arrived) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        code = error.code()
+        if code == KafkaError._MAX_POLL_EXCEEDED:
+            log.warning(
+                "processing_took_too_long group=%s limit_s=%g hint='the group went on without this member, and its "
+                "messages come again elsewhere; raise processing_timeout_s'",
+                self._reading.group,
+                self._reading.processing_timeout_s,
+            )
+        elif code not in PASSING and not self._is_there_by_now(code, message.topic()):
+            self._failure = self._failure or explain(error, f"reading {self._reading.wanted}", SubscribeFailed)
+        return True
+
+    def _is_there_by_now(self, code: int, topic: str | None) -> bool:
+        """Asking for a topic may make it, and librdkafka tells of its absence all the same."""
+        return code in MISSING and topic is not None and self._lookup.exists(topic)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    # -- rebalances: called from within poll() and close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._guarded(self._assign, partitions)
+        self.is_joined = True
+
+    def _assign(self, partitions: list[KafkaPartition]) -> None:
+        begin = self._beginnings(partitions)
+        self._listener.gained(_places(partitions))
+        for partition in partitions:
+            partition.offset = begin.get(TopicPartition(partition.topic, partition.partition), OFFSET_INVALID)
+        if not self._is_incremental:
+            self._consumer.assign(partitions)
+        elif partitions:
+            self._consumer.incremental_assign(partitions)
+        if begin:
+            # Else what comes before the first commit would be missed by whoever takes over before that.
+            self._consumer.commit(offsets=as_kafka(begin), asynchronous=True)
+
+    def _beginnings(self, partitions: list[KafkaPartition]) -> dict[TopicPartition, int]:
+        """Where to begin in the partitions for which the group has committed nothing yet."""
+        if self._reading.start.origin is Origin.EARLIEST or not partitions:
+            return {}  # as librdkafka does by itself
+        committed = self._consumer.committed(partitions, self._settings.timeout_s)
+        new = _places([partition for partition in committed if partition.offset < 0])
+        return self._lookup.resolve(self._reading.start, new)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._guarded(lambda given: self._listener.revoked(_places(given)), partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._guarded(lambda given: self._listener.lost(_places(given)), partitions)
+
+    def _guarded(self, action: Callable[[list[KafkaPartition]], None], partitions: list[KafkaPartition]) -> None:
+        """Do it; what goes wrong is raised by the poll that it happened in."""
+        try:
+            action(partitions)
+        except KafkaException as error:
+            self._failure = explain(kafka_error(error), f"reading {self._reading.wanted}", SubscribeFailed)
+        except ApiError as error:
+            self._failure = error
+
+    # -- commits
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit; what became of it is told to the listener by a later poll."""
+        self._consumer.commit(offsets=as_kafka(offsets), asynchronous=True)
+
+    def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]:
+        """Commit, and wait; what could not be committed, and why."""
+        doing = f"committing for group {self._reading.group!r}"
+        try:
+            answers = self._consumer.commit(offsets=as_kafka(offsets), asynchronous=False)
+        except KafkaException as error:
+            failure = explain(kafka_error(error), doing, SubscribeFailed)
+            return dict.fromkeys(offsets, failure)
+        return {
+            TopicPartition(answer.topic, answer.partition): explain(answer.error, doing, SubscribeFailed)
+            for answer in answers
+            if answer.error is not None
+        }
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+        for partition in partitions:
+            failed = error or partition.error
+            if failed:
+                log.info("commit_failed group=%s reason=%r", self._reading.group, failed.str())
+            place = TopicPartition(partition.topic, partition.partition)
+            self._listener.settled(place, partition.offset, not failed)
+
+    def group_metadata(self) -> Any:
+        """Who we are in the group: what offsets in a transaction are checked against (KIP-447)."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the group at once, rather than being missed in a while."""
+        self._consumer.close()
+
+
+def _places(partitions: Collection[KafkaPartition]) -> list[TopicPartition]:
+    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]

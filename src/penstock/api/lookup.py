@@ -1,0 +1,230 @@
+"""What can be asked of a cluster: its topics, the offsets they hold, where a reader begins; and moving a group."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import (
+    TopicPartition as KafkaPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from penstock.api.encoding import time_ms
+from penstock.api.errors import (
+    ApiError,
+    Busy,
+    InvalidArgument,
+    NotConnected,
+    SubscribeFailed,
+    UnknownTopic,
+    code_of,
+    explain,
+    kafka_error,
+    nobody_at,
+    why_unreachable,
+)
+from penstock.api.settings import Settings, admin_config
+from penstock.client.offsets import Origin, Range, Start
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicPartition
+
+T = TypeVar("T")
+
+From = Literal["earliest", "latest"] | datetime | int
+"""Where to begin: an end, a time, an offset, or -N for the last N of each partition."""
+Topics = str | Iterable[str] | re.Pattern[str]
+"""A topic, several, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
+INTERNAL: Final = "__"
+"""What the names of the cluster's own topics begin with: patterns do not match those."""
+
+
+def start_of(from_: From) -> Start:
+    """Where to begin, as it is written.
+
+    >>> start_of(-5)
+    Start(origin=<Origin.BACK: 'back'>, value=5)
+    """
+    if isinstance(from_, datetime):
+        return Start(Origin.TIME, time_ms(from_, "from_"))
+    if isinstance(from_, int) and not isinstance(from_, bool):
+        return Start(Origin.OFFSET, from_) if from_ >= 0 else Start(Origin.BACK, -from_)
+    if from_ == "earliest":
+        return Start(Origin.EARLIEST)
+    if from_ == "latest":
+        return Start(Origin.LATEST)
+    raise InvalidArgument(
+        f"from_={from_!r} is no place; give 'earliest', 'latest', a datetime, an offset, or -N for the last N"
+    )
+
+
+class Wanted:
+    """The topics that a subscription is about.
+
+    >>> Wanted(re.compile(r"orders-\\d+")).matches("orders-7")
+    True
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self.pattern: re.Pattern[str] | None = None
+        self.names: tuple[str, ...] = ()
+        if isinstance(topics, re.Pattern):
+            self.pattern = topics
+        elif isinstance(topics, str) and topics.startswith("^"):
+            try:
+                self.pattern = re.compile(topics)
+            except re.error as error:
+                raise InvalidArgument(f"{topics!r} is no regular expression: {error}") from error
+        else:
+            self.names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+            if not self.names or not all(isinstance(name, str) and name for name in self.names):
+                raise InvalidArgument(f"{topics!r} names no topics; give a name, several, or a regular expression")
+
+    def matches(self, name: str) -> bool:
+        if self.pattern is None:
+            return name in self.names
+        return not name.startswith(INTERNAL) and self.pattern.fullmatch(name) is not None
+
+    def __str__(self) -> str:
+        return f"topics like {self.pattern.pattern!r}" if self.pattern else ", ".join(map(repr, self.names))
+
+
+def placed(
+    start: Start, held: Mapping[TopicPartition, Range], at_time: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The offset to begin at in each partition. `at_time`: where the time of `start` is, if that is what it is about.
+
+    A plain offset must lie in at least one of them; the others begin at whichever of their ends is nearer to it.
+    """
+    match start.origin:
+        case Origin.EARLIEST:
+            return {place: span.start for place, span in held.items()}
+        case Origin.LATEST:
+            return {place: span.end for place, span in held.items()}
+        case Origin.BACK:
+            return {place: max(span.start, span.end - start.value) for place, span in held.items()}
+        case Origin.TIME:
+            # Nothing is that late: only what is yet to come.
+            return {place: at_time.get(place, span.end) for place, span in held.items()}
+        case Origin.OFFSET:
+            if held and not any(span.start <= start.value <= span.end for span in held.values()):
+                holds = ", ".join(f"{place} holds {span.start} to {span.end}" for place, span in held.items())
+                raise SubscribeFailed(f"offset {start.value} is not there; {holds}", ErrorCode.OFFSET_OUT_OF_RANGE)
+            return {place: min(max(start.value, span.start), span.end) for place, span in held.items()}
+
+
+class Lookup:
+    """Asks a cluster. Any thread may."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        try:
+            self._admin = AdminClient(admin_config(settings))
+        except KafkaException as error:
+            raise explain(kafka_error(error), "connecting", InvalidArgument) from error
+
+    def check(self) -> None:
+        """NotConnected, with the reason, unless a broker answers."""
+        try:
+            self._admin.list_topics(timeout=self._settings.timeout_s)
+        except KafkaException as error:
+            servers = self._settings.servers
+            reason = why_unreachable(servers)
+            if reason:
+                raise NotConnected(nobody_at(servers, reason)) from error
+            raise NotConnected(
+                f"somebody listens at {servers}, but does not answer as a broker; give a longer timeout_s, or check "
+                "security.protocol and the sasl.* and ssl.* options",
+                code_of(kafka_error(error)),
+            ) from error
+
+    def topics(self, wanted: Wanted) -> list[str]:
+        """The names that are wanted: as they were given, or those that match and exist."""
+        if wanted.pattern is None:
+            return list(wanted.names)
+        found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
+        return sorted(name for name in found.topics if wanted.matches(name))
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """All partitions of these topics. UnknownTopic if one does not exist."""
+        if not topics:
+            return []
+        answers = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._settings.timeout_s)
+        found: list[TopicPartition] = []
+        for topic, answer in answers.items():
+            described = self._ask(answer.result, f"topic {topic!r}")
+            found += [TopicPartition(topic, partition.id) for partition in described.partitions]
+        return sorted(found)
+
+    def exists(self, topic: str) -> bool:
+        try:
+            self.partitions([topic])
+        except UnknownTopic:
+            return False
+        return True
+
+    def resolve(self, start: Start, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset to begin at in each partition."""
+        if not places:
+            return {}
+        first = self._offsets(places, OffsetSpec.earliest())
+        last = self._offsets(places, OffsetSpec.latest())
+        held = {place: Range(first[place], last[place]) for place in places}
+        at_time = {}
+        if start.origin is Origin.TIME:
+            found = self._offsets(places, OffsetSpec.for_timestamp(start.value))
+            at_time = {place: offset for place, offset in found.items() if offset >= 0}
+        return placed(start, held, at_time)
+
+    def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        answers = self._admin.list_offsets(
+            {KafkaPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._settings.timeout_s,
+        )
+        found = {}
+        for asked, answer in answers.items():
+            result = self._ask(answer.result, f"the offsets of partition {asked.topic}-{asked.partition}")
+            found[TopicPartition(asked.topic, asked.partition)] = int(result.offset)
+        return found
+
+    def move(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members now."""
+        wanted = [KafkaPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        (answer,) = self._admin.alter_consumer_group_offsets(
+            [request], request_timeout=self._settings.timeout_s
+        ).values()
+        doing = f"moving group {group!r}"
+        result = self._ask(answer.result, doing)
+        for entry in result.topic_partitions:
+            if entry.error is not None:
+                raise self._refused(entry.error, doing)
+
+    def _ask(self, ask: Callable[[], T], doing: str) -> T:
+        try:
+            return ask()
+        except KafkaException as error:
+            raise self._refused(kafka_error(error), doing) from error
+
+    def _refused(self, error: KafkaError, doing: str) -> ApiError:
+        # A member's heartbeats are how the coordinator knows that the group is in use.
+        if error.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS):
+            return explain(KafkaError(KafkaError.NON_EMPTY_GROUP), doing, Busy)
+        return explain(error, doing, SubscribeFailed, self._settings.servers)
+
+    def close(self) -> None:
+        # An AdminClient ends with its last reference; its threads are librdkafka's own.
+        del self._admin
+
+
+def as_kafka(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    """Offsets as confluent-kafka takes them."""
+    return [KafkaPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]

@@ -1,0 +1,40 @@
+"""What a transformation gives back, as messages: for process()."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from penstock.api.encoding import Encoded, encode
+from penstock.api.errors import InvalidArgument
+from penstock.api.message import Message, Outgoing
+
+Transform: TypeAlias = Callable[[Message], object]
+"""Gives a value, an Outgoing, a list of those, or None for nothing. In AsyncConnection it may be a coroutine."""
+Route: TypeAlias = str | Callable[[Message], str]
+"""Where results go: a topic, or a function from the message that was read to one."""
+
+
+def results(given: object, message: Message, to: Route) -> list[Encoded]:
+    """The messages that a message gives rise to. They keep its key, unless they say otherwise.
+
+    >>> read = Message(topic="in", partition=0, offset=0, timestamp_ms=1, key=b"42", value=b"", headers=())
+    >>> [(each.topic, each.key, each.value) for each in results([{"a": 1}, b"raw"], read, "out")]
+    [('out', b'42', b'{"a":1}'), ('out', b'42', b'raw')]
+    """
+    each_of: Iterable[object] = given if isinstance(given, list | tuple) else [given]
+    found = []
+    for value in each_of:
+        if value is None:
+            continue
+        outgoing = value if isinstance(value, Outgoing) else Outgoing(value)
+        if outgoing.key is None:
+            outgoing = replace(outgoing, key=message.key)
+        found.append(encode(outgoing.topic or _topic(to, message), outgoing))
+    return found
+
+
+def _topic(to: Route, message: Message) -> str:
+    topic = to if isinstance(to, str) else to(message)
+    if not isinstance(topic, str) or not topic:
+        raise InvalidArgument(f"the route of a message gave {topic!r}; it must give the name of a topic")
+    return topic

@@ -1,0 +1,295 @@
+"""Transactions: messages that count all together or not at all."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.api.encoding import Encoded, encode
+from penstock.api.errors import (
+    ApiError,
+    Busy,
+    Closed,
+    Fenced,
+    InvalidArgument,
+    PublishFailed,
+    TransactionAborted,
+    explain,
+    kafka_error,
+)
+from penstock.api.lookup import as_kafka
+from penstock.api.message import Headers, Outgoing
+from penstock.api.outlet import GRACE_S, Outlet, Ticket
+from penstock.api.progress import Offsets
+from penstock.api.settings import Settings, check_positive, transactional_config
+from penstock.foundation.clock import Clock
+from penstock.foundation.codes import ErrorCode
+
+CALL_S: Final = 1.0
+"""How long one call to librdkafka waits before it is made again: in between, Ctrl-C is heard."""
+WRITERS_MAX: Final = 16
+"""Transactional ids that a connection keeps ready; the one that was used longest ago goes first."""
+
+PASSING: Final = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Why a message may fail today and succeed tomorrow."""
+
+
+class Writer:
+    """A transactional producer. One transaction at a time; any thread may send."""
+
+    def __init__(self, settings: Settings, transactional_id: str, timeout_s: float, clock: Clock) -> None:
+        self.transactional_id = transactional_id
+        self._settings = settings
+        self._clock = clock
+        self._outlet = Outlet(settings, transactional_config(settings, transactional_id, timeout_s), clock)
+        self._producer = self._outlet.producer
+        self._failed: KafkaError | None = None
+        self.is_broken = False
+        """Nothing more can be done with it."""
+        try:
+            # Whoever had this id before is fenced now, and what it left open is aborted.
+            self._insist(self._producer.init_transactions, f"beginning as {transactional_id!r}")
+        except BaseException:
+            self._outlet.close(0)
+            raise
+
+    def begin(self) -> None:
+        self._failed = None
+        self._call(self._producer.begin_transaction, "beginning a transaction")
+
+    def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
+        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: no room now."""
+        if is_waiting:
+            self._outlet.send_waiting(message, self._settled)
+        else:
+            self._outlet.send(message, self._settled)
+
+    def _settled(self, ticket: Ticket) -> None:
+        if ticket.error is not None and self._failed is None:
+            self._failed = ticket.error
+
+    @property
+    def failure(self) -> ApiError | None:
+        """Why a message of this transaction cannot be published, today or tomorrow."""
+        failed = self._failed
+        if failed is None or failed.code() in PASSING or failed.code() in _PURGED:
+            return None
+        return self._outlet.failure(failed, f"publishing in transaction {self.transactional_id!r}")
+
+    def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
+        """Everything counts. TransactionAborted, or another error if there is no point in trying again: nothing does.
+
+        NotConnected: nobody knows yet; the coordinator does, and the next one with this id hears of it.
+        """
+        doing = f"committing transaction {self.transactional_id!r}"
+        try:
+            if offsets:
+                # Checked against the group's members (KIP-447): who lost a partition cannot commit for it.
+                self._insist(
+                    lambda timeout_s: self._producer.send_offsets_to_transaction(as_kafka(offsets), group, timeout_s),
+                    doing,
+                )
+            self._insist(self._producer.commit_transaction, doing)
+        except TransactionAborted as error:
+            self.abort()
+            raise (self.failure or error) from error
+
+    def abort(self) -> None:
+        """Nothing counts."""
+        self._insist(self._producer.abort_transaction, f"aborting transaction {self.transactional_id!r}")
+
+    def _insist(self, call: Callable[[float], None], doing: str) -> None:
+        """Make a call that is safe to repeat, until it is answered."""
+        give_up_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
+        while True:
+            try:
+                return self._call(lambda: call(CALL_S), doing)
+            except _TryAgain as error:
+                if self._clock.monotonic_s() >= give_up_s:
+                    self.is_broken = True
+                    raise error.failure from error.failure.__cause__
+
+    def _call(self, call: Callable[[], None], doing: str) -> None:
+        try:
+            call()
+        except KafkaException as caught:
+            error = kafka_error(caught)
+            failure = explain(error, doing, Fenced if error.fatal() else PublishFailed)
+            failure.__cause__ = caught
+            if error.fatal() or isinstance(failure, Fenced):
+                self.is_broken = True
+                raise failure from caught
+            if error.txn_requires_abort():
+                raise TransactionAborted(f"{doing}: nothing of it counts: {error.str()}", failure.code) from caught
+            if error.retriable():
+                raise _TryAgain(explain(error, doing, PublishFailed, self._settings.servers)) from caught
+            self.is_broken = True
+            raise failure from caught
+        except BaseException:
+            self.is_broken = True  # Ctrl-C in the middle of it: nobody knows how far it came
+            raise
+
+    def close(self) -> None:
+        self._outlet.close(0 if self.is_broken else self._settings.timeout_s)
+
+
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""Messages that an abort threw away."""
+
+
+class _TryAgain(Exception):
+    def __init__(self, failure: ApiError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Writers:
+    """The transactional producers of a connection, kept ready for the next transaction of their id."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[tuple[str, float], Writer] = OrderedDict()
+        self._busy: set[str] = set()
+        self._is_closed = False
+
+    def borrow(self, transactional_id: str, timeout_s: float) -> Writer:
+        with self._lock:
+            if self._is_closed:
+                raise Closed("the connection is closed; connect again")
+            if transactional_id in self._busy:
+                raise Busy(
+                    f"transaction {transactional_id!r} is open already; end it first, or use another id",
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                )
+            self._busy.add(transactional_id)
+            writer = self._idle.pop((transactional_id, timeout_s), None)
+        if writer is not None:
+            return writer
+        try:
+            return Writer(self._settings, transactional_id, timeout_s, self._clock)
+        except BaseException:
+            self._busy.discard(transactional_id)
+            raise
+
+    def give_back(self, writer: Writer, timeout_s: float) -> None:
+        leaving = []
+        with self._lock:
+            self._busy.discard(writer.transactional_id)
+            if writer.is_broken or self._is_closed:
+                leaving.append(writer)
+            else:
+                self._idle[writer.transactional_id, timeout_s] = writer
+                if len(self._idle) > WRITERS_MAX:
+                    leaving.append(self._idle.popitem(last=False)[1])
+        for each in leaving:
+            each.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, OrderedDict()
+        for writer in idle.values():
+            writer.close()
+
+
+class Transaction:
+    """Messages that count all together or not at all. The end of the block commits; an exception aborts.
+
+    with mq.transaction("billing-1") as tx:
+        tx.publish("invoices", {"id": 1})
+        tx.publish("audit", {"invoice": 1})
+
+    publish() does not wait: whether everything has arrived is known at the end.
+    """
+
+    def __init__(self, writers: Writers, transactional_id: str, timeout_s: float) -> None:
+        self._writers = writers
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._writer: Writer | None = None
+        self.published = 0
+        """Messages so far."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be published now.
+
+        assert tx.is_open
+        """
+        return self._writer is not None
+
+    def __enter__(self) -> Self:
+        if self._writer is not None:
+            raise Busy(f"transaction {self._id!r} is open already", ErrorCode.CONCURRENT_TRANSACTIONS)
+        writer = self._writers.borrow(self._id, self._timeout_s)
+        try:
+            writer.begin()
+        except BaseException:
+            self._writers.give_back(writer, self._timeout_s)
+            raise
+        self._writer = writer
+        self.published = 0
+        return self
+
+    def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> None:
+        """Publish a message that counts when the transaction commits.
+
+        tx.publish("invoices", {"id": 1}, key="42")
+        """
+        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        self._send(encode(topic, message))
+
+    def _send(self, message: Encoded, *, is_waiting: bool = True) -> None:
+        writer = self._writer
+        if writer is None:
+            raise Closed("this transaction is not open; publish within its `with` block")
+        failure = writer.failure
+        if failure is not None:
+            raise failure
+        writer.send(message, is_waiting=is_waiting)
+        self.published += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        writer, self._writer = self._writer, None
+        assert writer is not None
+        try:
+            if kind is None:
+                writer.commit()
+            elif not writer.is_broken:
+                writer.abort()
+        finally:
+            self._writers.give_back(writer, self._timeout_s)
+
+
+def transaction_of(writers: Writers, transactional_id: str, timeout_s: float) -> Transaction:
+    if not transactional_id:
+        raise InvalidArgument("a transaction needs an id: a name that no other process uses")
+    check_positive("transaction_timeout_s", timeout_s)
+    return Transaction(writers, transactional_id, timeout_s)
