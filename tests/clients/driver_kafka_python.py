@@ -14,11 +14,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic, OffsetSpec
+    from kafka.admin._groups import MemberToRemove
     from kafka.codec import has_snappy
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.errors import KafkaError, KafkaTimeoutError
+    from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
@@ -26,9 +27,13 @@ __all__ = [
     "ConfigResourceType",
     "CooperativeStickyAssignor",
     "KafkaConsumer",
+    "KafkaProducer",
     "KafkaPythonDriver",
     "KafkaTimeoutError",
+    "MemberToRemove",
     "OffsetAndMetadata",
+    "OffsetSpec",
+    "ProducerFencedError",
     "RangePartitionAssignor",
     "RoundRobinPartitionAssignor",
     "TopicPartition",

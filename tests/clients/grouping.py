@@ -345,6 +345,11 @@ class Crew:
         self.present.remove(member)
         member.stop()
 
+    def forget(self, member: Member) -> None:
+        """It has failed, as it should."""
+        self.present.remove(member)
+        self.all.remove(member)
+
     def check(self) -> None:
         for member in self.all:
             member.check()

@@ -76,7 +76,7 @@ def test_of_two_with_one_name_the_older_one_is_fenced(group_broker: BrokerProces
         wait_until(lambda: newer.owned == set(places_of(topic, 2)), "the newer one has the partitions")
         with pytest.raises(AssertionError, match=r"(?i)fenced"):
             wait_until(lambda: older.check() or not older.is_alive(), "the older one is told")
-        members.present.remove(older)
+        members.forget(older)
 
 
 def test_with_the_newer_protocol_the_second_of_two_with_one_name_waits(
@@ -91,5 +91,5 @@ def test_with_the_newer_protocol_the_second_of_two_with_one_name_waits(
         newer = members.join("confluent-consumer", instance_id="same")
         with pytest.raises(AssertionError, match="still used by another member"):
             wait_until(lambda: newer.check() or not newer.is_alive(), "the newer one is told")
-        members.present.remove(newer)
+        members.forget(newer)
         assert older.owned == set(places_of(topic, 2))

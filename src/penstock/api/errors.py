@@ -211,6 +211,10 @@ _NEXT: Final = {
     ErrorCode.REQUEST_TIMED_OUT: (
         "no answer in time, and whether it was done is not known; try again, or give a longer timeout_s"
     ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "the broker does not allow so short or so long a session (group.min.session.timeout.ms, 6 s if nobody has "
+        "changed it); give a processing_timeout_s above that, or another 'session.timeout.ms' in options"
+    ),
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         "the group's other members assign partitions in another way; give this one the same "
         "'partition.assignment.strategy' in options"

@@ -39,6 +39,12 @@ class Source(Protocol):
 
     is_joined: bool
 
+    @property
+    def is_at_end(self) -> bool: ...
+
+    @property
+    def is_overdue(self) -> bool: ...
+
     def poll(self, wait_s: float) -> list[Arrived]: ...
 
     def breathe(self) -> list[Arrived]: ...
@@ -208,10 +214,12 @@ class Feed:
 
     def is_due(self) -> bool:
         """Whether to `catch_up` before the next message is taken."""
-        return self._commits.wait_s() <= 0 or bool(self._arrived)
+        return self._commits.wait_s() <= 0 or bool(self._arrived) or self._intake.is_overdue
 
     def catch_up(self) -> None:
-        """Commit what is due."""
+        """Commit what is due, and hear what has happened if we were busy for too long."""
+        if self._intake.is_overdue:
+            self._take_in(self._intake.poll(0))
         self._put_back(self._commits.work())
         self._clear()
 
@@ -234,7 +242,7 @@ class Feed:
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
         wait_s = min(STEP_S, self._commits.wait_s())
-        if self._wish.idle_timeout_s is not None and self._was_joined:
+        if self._wish.idle_timeout_s is not None and self._was_joined and self._intake.is_at_end:
             wait_s = min(wait_s, self._active_s + self._wish.idle_timeout_s - now_s)
         if self._not_before_s > now_s:
             wait_s = min(wait_s, self._not_before_s - now_s)
@@ -352,9 +360,11 @@ class Feed:
         if self._intake.is_joined and not self._was_joined:
             self._was_joined = True
             self._active_s = now_s  # idling begins when there is something to wait for
+        patient_s = max(idle_s, self._settings.timeout_s)
         if self._was_joined:
-            return now_s - self._active_s >= idle_s
-        if now_s - self._began_s >= max(idle_s, self._settings.timeout_s):
+            # While there is something that should come and does not, the cluster is slow, and nobody idle.
+            return now_s - self._active_s >= (idle_s if self._intake.is_at_end else patient_s)
+        if now_s - self._began_s >= patient_s:
             raise not_joined(now_s - self._began_s)
         return False
 

@@ -18,14 +18,13 @@ from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, expl
 from penstock.api.lookup import Lookup, Wanted, as_kafka
 from penstock.api.outlet import Trouble
 from penstock.api.progress import Offsets
-from penstock.api.settings import Settings, consumer_config, is_incremental
+from penstock.api.settings import TOPIC_PATIENCE_MS, Settings, consumer_config, is_incremental
 from penstock.client.offsets import Origin, Start
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition
 
 PASSING: Final = frozenset(
     {
-        KafkaError._PARTITION_EOF,
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
@@ -64,6 +63,8 @@ class Reading:
     prefetch: int
     """The most that one poll brings."""
     processing_timeout_s: float
+    is_end_told: bool
+    """Whether it matters that everything there is was read."""
 
 
 class Intake:
@@ -81,14 +82,17 @@ class Intake:
         config = consumer_config(
             settings, reading.group or f"penstock-alone-{uuid.uuid4()}", reading.processing_timeout_s
         )
+        config["enable.partition.eof"] = reading.is_end_told
         self._is_incremental = is_incremental(config)
         self._failure: ApiError | None = None
         self._is_held = False
         self._topics: list[str] = []
         self._places: set[TopicPartition] = set()
+        self._at_end: set[TopicPartition] = set()
+        self._missing: dict[str, float] = {}  # topics that were not there, and until when that is all right
         self.is_joined = False
         """Whether it is known which partitions are ours."""
-        self._looked_s = clock.monotonic_s()
+        self._looked_s = self._polled_s = clock.monotonic_s()
         try:
             self._consumer = Consumer({**config, "on_commit": self._on_commit, "error_cb": Trouble(settings, clock)})
         except KafkaException as error:
@@ -105,6 +109,8 @@ class Intake:
         """Find the topics and partitions that there are by now."""
         self._looked_s = self._clock.monotonic_s()
         topics = self._lookup.topics(self._reading.wanted)
+        if not self._topics:
+            self._lookup.summon(self._reading.wanted.names)
         if self._reading.group is None:
             self._read_alone(topics)
         elif topics != self._topics:
@@ -124,12 +130,15 @@ class Intake:
         offsets = self._lookup.resolve(start, new)
         self.is_joined = True
         if offsets:
-            self._places.update(offsets)
-            self._listener.gained(offsets)
+            self._gain(list(offsets))
             self._consumer.incremental_assign(as_kafka(offsets))
 
     def _look_again(self) -> None:
         """New topics for a pattern, and new partitions for one that reads alone; a group finds those itself."""
+        for topic, until_s in list(self._missing.items()):
+            if self._clock.monotonic_s() >= until_s:
+                del self._missing[topic]
+                self._lookup.partitions([topic])  # UnknownTopic, unless it was made meanwhile
         is_worth_it = self._reading.group is None or self._reading.wanted.pattern is not None
         if is_worth_it and self._clock.monotonic_s() - self._looked_s >= self._settings.refresh_s:
             try:
@@ -138,10 +147,26 @@ class Intake:
                 # What is being read goes on; the next look may be luckier.
                 log.warning("topics_not_found wanted=%s reason=%r", self._reading.wanted, str(error))
 
+    def _gain(self, places: list[TopicPartition]) -> None:
+        self._places.update(places)
+        self._at_end.difference_update(places)
+        self._listener.gained(places)
+
     # -- what arrives
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the group may have given us up since the last poll, and what we hold be somebody else's."""
+        return self._clock.monotonic_s() - self._polled_s >= self._reading.processing_timeout_s
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything there is was read, as far as we know."""
+        return self._places <= self._at_end
 
     def poll(self, wait_s: float) -> list[Arrived]:
         """What has arrived; waits for the first of it. Rebalances happen in here."""
+        self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._look_again()
         if self._is_held:
@@ -157,6 +182,7 @@ class Intake:
 
     def breathe(self) -> list[Arrived]:
         """Show that we are alive, though nothing more can be taken now. What was on its way may still come."""
+        self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._is_held = True
         self._consumer.pause(self._consumer.assignment())
@@ -167,22 +193,28 @@ class Intake:
     def _is_trouble(self, message: Arrived) -> bool:
         error = message.error()
         if error is None:
+            if self._at_end:
+                self._at_end.discard(_place(message))
             return False
         code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            self._at_end.add(_place(message))
+            return True
         if code == KafkaError._MAX_POLL_EXCEEDED:
+            self._let_go(self._listener.lost, list(self._places))
             log.warning(
                 "processing_took_too_long group=%s limit_s=%g hint='the group went on without this member, and its "
                 "messages come again elsewhere; raise processing_timeout_s'",
                 self._reading.group,
                 self._reading.processing_timeout_s,
             )
-        elif code not in PASSING and not self._is_there_by_now(code, message.topic()):
+        elif code in MISSING:
+            # Asking for a topic may make it, and then it is told of as missing all the same.
+            patience_s = min(TOPIC_PATIENCE_MS / 1000, self._settings.timeout_s / 2)
+            self._missing.setdefault(message.topic() or "", self._clock.monotonic_s() + patience_s)
+        elif code not in PASSING:
             self._failure = self._failure or explain(error, f"reading {self._reading.wanted}", SubscribeFailed)
         return True
-
-    def _is_there_by_now(self, code: int, topic: str | None) -> bool:
-        """Asking for a topic may make it, and librdkafka tells of its absence all the same."""
-        return code in MISSING and topic is not None and self._lookup.exists(topic)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -192,12 +224,12 @@ class Intake:
     # -- rebalances: called from within poll() and close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._guarded(self._assign, partitions)
+        self._guarded(lambda: self._assign(partitions))
         self.is_joined = True
 
     def _assign(self, partitions: list[KafkaPartition]) -> None:
         begin = self._beginnings(partitions)
-        self._listener.gained(_places(partitions))
+        self._gain(_places(partitions))
         for partition in partitions:
             partition.offset = begin.get(TopicPartition(partition.topic, partition.partition), OFFSET_INVALID)
         if not self._is_incremental:
@@ -217,15 +249,19 @@ class Intake:
         return self._lookup.resolve(self._reading.start, new)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._guarded(lambda given: self._listener.revoked(_places(given)), partitions)
+        self._let_go(self._listener.revoked, _places(partitions))
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._guarded(lambda given: self._listener.lost(_places(given)), partitions)
+        self._let_go(self._listener.lost, _places(partitions))
 
-    def _guarded(self, action: Callable[[list[KafkaPartition]], None], partitions: list[KafkaPartition]) -> None:
+    def _let_go(self, tell: Callable[[list[TopicPartition]], None], places: list[TopicPartition]) -> None:
+        self._places.difference_update(places)
+        self._guarded(lambda: tell(places))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
         """Do it; what goes wrong is raised by the poll that it happened in."""
         try:
-            action(partitions)
+            action()
         except KafkaException as error:
             self._failure = explain(kafka_error(error), f"reading {self._reading.wanted}", SubscribeFailed)
         except ApiError as error:
@@ -266,6 +302,10 @@ class Intake:
     def close(self) -> None:
         """Leave the group at once, rather than being missed in a while."""
         self._consumer.close()
+
+
+def _place(message: Arrived) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
 
 
 def _places(partitions: Collection[KafkaPartition]) -> list[TopicPartition]:

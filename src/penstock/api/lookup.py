@@ -1,6 +1,7 @@
 """What can be asked of a cluster: its topics, the offsets they hold, where a reader begins; and moving a group."""
 
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
@@ -24,7 +25,6 @@ from penstock.api.errors import (
     InvalidArgument,
     NotConnected,
     SubscribeFailed,
-    UnknownTopic,
     code_of,
     explain,
     kafka_error,
@@ -33,6 +33,7 @@ from penstock.api.errors import (
 )
 from penstock.api.settings import Settings, admin_config
 from penstock.client.offsets import Origin, Range, Start
+from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
@@ -42,6 +43,10 @@ From = Literal["earliest", "latest"] | datetime | int
 """Where to begin: an end, a time, an offset, or -N for the last N of each partition."""
 Topics = str | Iterable[str] | re.Pattern[str]
 """A topic, several, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
+SUMMON_S: Final = 2.0
+SUMMON_STEP_S: Final = 0.05
+_COMING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+"""What brokers say of a topic while they make it."""
 INTERNAL: Final = "__"
 """What the names of the cluster's own topics begin with: patterns do not match those."""
 
@@ -123,8 +128,9 @@ def placed(
 class Lookup:
     """Asks a cluster. Any thread may."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         try:
             self._admin = AdminClient(admin_config(settings))
         except KafkaException as error:
@@ -152,6 +158,24 @@ class Lookup:
         found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
         return sorted(name for name in found.topics if wanted.matches(name))
 
+    def summon(self, topics: Collection[str]) -> None:
+        """See that these topics exist. Where the broker makes topics that are asked for, they do from now on.
+
+        librdkafka's consumers do not ask in that way, as Kafka's own do: who subscribes first would be refused.
+        """
+        give_up_s = self._clock.monotonic_s() + SUMMON_S
+        for topic in topics:
+            while error := self._ask_for(topic):
+                if error.code() not in _COMING or self._clock.monotonic_s() >= give_up_s:
+                    raise explain(error, f"topic {topic!r}", SubscribeFailed)
+                time.sleep(SUMMON_STEP_S)
+
+    def _ask_for(self, topic: str) -> KafkaError | None:
+        timeout_s = self._settings.timeout_s
+        found = self._ask(lambda: self._admin.list_topics(topic, timeout=timeout_s), f"topic {topic!r}")
+        error: KafkaError | None = found.topics[topic].error
+        return error
+
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """All partitions of these topics. UnknownTopic if one does not exist."""
         if not topics:
@@ -162,13 +186,6 @@ class Lookup:
             described = self._ask(answer.result, f"topic {topic!r}")
             found += [TopicPartition(topic, partition.id) for partition in described.partitions]
         return sorted(found)
-
-    def exists(self, topic: str) -> bool:
-        try:
-            self.partitions([topic])
-        except UnknownTopic:
-            return False
-        return True
 
     def resolve(self, start: Start, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset to begin at in each partition."""

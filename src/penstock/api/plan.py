@@ -90,7 +90,7 @@ def subscribe_plan(
         )
     check_positive("commit_every_s", commit_every_s)
     return SubscribePlan(
-        reading=_reading(topics, group, from_, prefetch, processing_timeout_s),
+        reading=_reading(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s),
         wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight),
         delivery=promised,
         commit_every_s=commit_every_s,
@@ -172,7 +172,7 @@ def exactly_once_plan(
             "every transaction would be too late"
         )
     return ExactlyOncePlan(
-        reading=_reading(topics, group, from_, min(batch, PREFETCH), processing_timeout_s),
+        reading=_reading(topics, group, from_, min(batch, PREFETCH), processing_timeout_s, idle_timeout_s),
         wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
         # Offsets are fenced by the group (KIP-447), so that the id need not be known beforehand.
         transactional_id=transactional_id or f"{group}-{uuid4()}",
@@ -182,7 +182,14 @@ def exactly_once_plan(
     )
 
 
-def _reading(topics: Topics, group: str | None, from_: From, prefetch: int, processing_timeout_s: float) -> Reading:
+def _reading(
+    topics: Topics,
+    group: str | None,
+    from_: From,
+    prefetch: int,
+    processing_timeout_s: float,
+    idle_timeout_s: float | None,
+) -> Reading:
     if group == "":
         raise InvalidArgument("group='' is no name; give one, or None to read alone")
     check_positive("prefetch", prefetch)
@@ -193,4 +200,5 @@ def _reading(topics: Topics, group: str | None, from_: From, prefetch: int, proc
         start=start_of(from_),
         prefetch=prefetch,
         processing_timeout_s=processing_timeout_s,
+        is_end_told=idle_timeout_s is not None,
     )

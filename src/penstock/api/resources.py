@@ -23,7 +23,7 @@ class Resources:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
-        self.lookup = Lookup(settings)
+        self.lookup = Lookup(settings, self.clock)
         self.writers = Writers(settings, self.clock)
         self._outlets: dict[tuple[Delivery, bool], Outlet] = {}
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()

@@ -133,7 +133,8 @@ def producer_config(settings: Settings, delivery: Delivery, *, linger_ms: int) -
         "linger.ms": linger_ms,
         "message.timeout.ms": int(settings.timeout_s * 1000),
         "message.max.bytes": MESSAGE_BYTES_MAX,
-        "topic.metadata.propagation.max.ms": min(TOPIC_PATIENCE_MS, int(settings.timeout_s * 1000)),
+        # Before the message is given up: else it would only be too late, not without a topic.
+        "topic.metadata.propagation.max.ms": min(TOPIC_PATIENCE_MS, int(settings.timeout_s * 500)),
         # As Kafka's own clients do it: equal keys meet in one partition, whoever published them.
         "partitioner": "murmur2_random",
         **admin_config(settings),

@@ -1,0 +1,102 @@
+"""What tests of the Python API share: quick members of groups, topics, and programs that are killed."""
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import penstock
+from penstock import Connection, Message
+
+from .driver_confluent import ConfluentDriver
+
+QUICK: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 3000}
+"""Members hear soon of each other, and are missed soon."""
+IDLE_S = 0.4
+"""Nothing more will come."""
+
+_numbers = itertools.count()
+
+
+def connect(servers: str, **options: Any) -> Connection:
+    return penstock.connect(servers, options={**QUICK, **options.pop("options", {})}, **options)
+
+
+def new_topic(servers: str, partitions: int = 1, **configs: str) -> str:
+    """A topic that no other test uses."""
+    name = f"api-{next(_numbers)}"
+    ConfluentDriver(servers).create_topic(
+        name, partitions, {key.replace("_", "."): value for key, value in configs.items()}
+    )
+    return name
+
+
+def new_group() -> str:
+    return f"group-{next(_numbers)}"
+
+
+def numbers(messages: Iterable[Message]) -> list[int]:
+    return [message.json() for message in messages]
+
+
+def all_of(mq: Connection, topic: str) -> list[int]:
+    """Everything that a topic holds and that counts."""
+    return sorted(numbers(mq.subscribe(topic, idle_timeout_s=IDLE_S)))
+
+
+def threads() -> int:
+    """All threads of this process, librdkafka's too."""
+    return len(os.listdir("/proc/self/task"))
+
+
+class Program:
+    """A program of its own that uses the API, talks by lines, and may be killed."""
+
+    def __init__(self, code: str, *arguments: str, folder: Path) -> None:
+        path = folder / f"program-{next(_numbers)}.py"
+        path.write_text(_PRELUDE + textwrap.dedent(code))
+        self._process = subprocess.Popen(
+            [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        )
+
+    @property
+    def _output(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def line(self) -> str:
+        """The next line that it says; empty if it has ended."""
+        return self._output.readline().strip()
+
+    def lines_until(self, last: str) -> list[str]:
+        found = []
+        while (line := self.line()) != last:
+            assert line, f"it ended after {found} without saying {last!r}"
+            found.append(line)
+        return found
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def end(self, timeout_s: float = 20) -> tuple[int, list[str]]:
+        """Its exit code, and what it had left to say."""
+        with self._process:
+            said, _ = self._process.communicate(timeout=timeout_s)
+        return self._process.returncode, said.split("\n")[:-1]
+
+
+_PRELUDE = f"""
+import os, sys, time
+import penstock
+
+def say(what):
+    print(what, flush=True)
+
+def connect(servers, **options):
+    return penstock.connect(servers, options={QUICK!r}, **options)
+
+"""

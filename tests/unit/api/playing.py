@@ -1,0 +1,174 @@
+"""The ends of a Feed, played by the test: what arrives, who takes partitions away, what a transaction comes to."""
+
+from collections import deque
+from typing import Any
+
+from confluent_kafka import Message as Arrived
+
+from penstock.api.commits import Commits, CommitsAfter, CommitsBefore, NoCommits
+from penstock.api.encoding import Encoded
+from penstock.api.errors import ApiError, SubscribeFailed, TransactionAborted
+from penstock.api.exactly_once import CommitsWithin
+from penstock.api.feed import Feed
+from penstock.api.handled import Handling
+from penstock.api.message import Message
+from penstock.api.progress import Offsets, Progress
+from penstock.api.settings import Settings
+from penstock.api.wish import Wish
+from penstock.foundation.ids import TopicPartition
+from tests.simulation.clock import FakeClock
+
+PLACE = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+SETTINGS = Settings(servers="127.0.0.1:1", timeout_s=30)
+
+
+def arrived(offset: int, place: TopicPartition = PLACE, tag: str | None = None) -> Arrived:
+    return Arrived(
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+        value=b"%d" % offset,
+        headers=[("tag", tag.encode())] if tag else None,
+        timestamp=(1, 1000 + offset),
+    )
+
+
+class Script:
+    """A source that brings what the test puts in; waiting moves the clock. It commits what it is told to."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.is_joined = False
+        self.is_closed = False
+        self.is_at_end = True
+        self.is_overdue = False
+        self.committed: dict[TopicPartition, int] = {}
+        self.refusing: set[TopicPartition] = set()
+        self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
+        self.breaths = 0
+        self._clock = clock
+        self._brings: deque[list[Arrived]] = deque()
+        self.feed: Feed
+
+    def bring(self, *messages: Arrived) -> None:
+        self._brings.append(list(messages))
+
+    def forget(self, place: TopicPartition) -> None:
+        """What was on its way from a partition does not come any more."""
+        self._brings = deque(
+            [each for each in messages if (each.topic(), each.partition()) != place] for messages in self._brings
+        )
+
+    def poll(self, wait_s: float) -> list[Arrived]:
+        if self.is_overdue:
+            self.is_overdue = False
+            self.feed.lost([PLACE])
+        if self._brings:
+            return self._brings.popleft()
+        self._clock.advance(int(wait_s * 1000) + 1)
+        return []
+
+    def breathe(self) -> list[Arrived]:
+        self.breaths += 1
+        return []
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def join(self, *places: TopicPartition) -> None:
+        self.is_joined = True
+        self.feed.gained(places)
+
+    def commit(self, offsets: Offsets) -> None:
+        self.commits.append(("later", dict(offsets)))
+
+    def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]:
+        self.commits.append(("now", dict(offsets)))
+        failed = {place: SubscribeFailed("refused") for place in offsets if place in self.refusing}
+        self.committed |= {place: offset for place, offset in offsets.items() if place not in failed}
+        return failed
+
+
+class PlayedLedger:
+    """A transactional log in memory. The test says which transactions cannot be."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+        self.failure: ApiError | None = None
+        self.is_failing = False
+        self.log: list[bytes | None] = []
+        self.offsets: dict[TopicPartition, int] = {}
+        self.aborts = 0
+        self._draft: list[bytes | None] | None = None
+
+    def begin(self) -> None:
+        assert self._draft is None, "a transaction is open already"
+        self._draft = []
+
+    def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
+        assert self._draft is not None, "no transaction is open"
+        self._draft.append(message.value)
+
+    def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
+        assert self._draft is not None, "no transaction is open"
+        draft, self._draft = self._draft, None
+        if self.failure is not None:
+            raise self.failure
+        if self.is_failing:
+            self.is_failing = False
+            raise TransactionAborted("not today")
+        self.log += draft
+        self.offsets |= offsets or {}
+
+    def abort(self) -> None:
+        assert self._draft is not None, "no transaction is open"
+        self._draft = None
+        self.aborts += 1
+
+
+class Stage:
+    """A Feed with both of its ends."""
+
+    def __init__(
+        self, commits: str = "after", *, handling: Handling | None = None, batch: int = 10, **wish: Any
+    ) -> None:
+        self.clock = FakeClock()
+        self.source = Script(self.clock)
+        self.progress = Progress()
+        self.ledger = PlayedLedger()
+        self.feed = Feed(SETTINGS, Wish(**wish), self.progress, handling, self.clock, self._pause)
+        self.source.feed = self.feed
+        self.commits = self._commits(commits, batch)
+        self.feed.begin(self.source, self.commits)
+
+    def _commits(self, kind: str, batch: int) -> Any:
+        made: dict[str, Commits] = {
+            "never": NoCommits(),
+            "after": CommitsAfter(self.source, self.progress, 1.0, self.clock),
+            "before": CommitsBefore(self.source),
+            "within": CommitsWithin(
+                self.ledger, lambda: None, self.progress, batch=batch, batch_s=0.5, clock=self.clock
+            ),
+        }
+        return made[kind]
+
+    def _pause(self, wait_s: float) -> bool:
+        self.clock.advance(int(wait_s * 1000) + 1)
+        return False
+
+    def next(self, most: int = 1, steps: int = 50) -> list[Message]:
+        """What a loop does to get its next messages; none if it is over, or if nothing comes in so many steps."""
+        self.feed.finish_in_hand()
+        for _ in range(steps):
+            if self.feed.is_due():
+                self.feed.catch_up()
+            taken = self.feed.take(most)
+            if taken:
+                return taken
+            if self.feed.wait():
+                return []
+        return []
+
+    def one(self) -> Message:
+        (message,) = self.next()
+        return message

@@ -1,0 +1,71 @@
+import ast
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+SOURCE = Path(penstock.__file__).parent
+ROOM = sorted(path.stem for path in (SOURCE / "api").glob("*.py") if path.stem != "__init__")
+EXAMPLE = re.compile(r">>>|\b(mq|tx|penstock|message|loop)\.|class \w+:|except penstock|for message")
+
+
+def public_methods(kind: type) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_") and name in _own(kind)]
+
+
+def _own(kind: type) -> set[str]:
+    return {name for each in kind.__mro__ if each.__module__.startswith("penstock.api") for name in vars(each)}
+
+
+def test_importing_the_package_does_not_import_the_client_library() -> None:
+    """Brokers and commands import `penstock` too."""
+    code = "import penstock, sys; sys.exit(any(name.startswith('confluent_kafka') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_every_public_name_is_there_when_it_is_asked_for(name: str) -> None:
+    assert getattr(penstock, name).__name__ == name
+    assert name in dir(penstock)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'publish'"):
+        penstock.publish  # noqa: B018
+
+
+def test_the_stub_has_the_names_of_the_package_and_their_homes() -> None:
+    stub = ast.parse((SOURCE / "__init__.pyi").read_text())
+    told = {
+        alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert told == penstock._HOMES
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_every_public_name_is_documented_with_an_example(name: str) -> None:
+    value = getattr(penstock, name)
+    doc = inspect.getdoc(value) or ""
+    if name != "PenstockError":  # which nobody raises
+        assert EXAMPLE.search(doc), doc
+    if inspect.isclass(value) and not issubclass(value, BaseException) and not hasattr(value, "__members__"):
+        for method in public_methods(value):
+            found = inspect.getattr_static(value, method)
+            if callable(found) or isinstance(found, property):
+                text = inspect.getdoc(getattr(value, method)) or ""
+                assert text, f"{name}.{method} has no docstring"
+                if method not in ("close", "seen", "mark"):  # what else could one do with them
+                    assert EXAMPLE.search(text), f"{name}.{method} has no example"
+
+
+@pytest.mark.parametrize("module", ROOM)
+def test_the_examples_that_can_be_run_are_right(module: str) -> None:
+    result = doctest.testmod(import_module(f"penstock.api.{module}"))
+    assert result.failed == 0
