@@ -17,6 +17,8 @@ from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import (
     BatchHeader,
+    batches,
+    check_batch,
     patch_log_append_time,
     patch_offsets,
     read_client_batch,
@@ -119,20 +121,50 @@ class Log(LogFiles):
         if last >= self.offset_limit:
             raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
         patch_offsets(batch, 0, base, header.length, leader_epoch)
+        self._take(batch, header._replace(base_offset=base, leader_epoch=leader_epoch), marker, latest_ms, now_ms)
+        return Appended(base, last, append_time_ms, False)
+
+    def append_replica(self, data: Buffer, now_ms: int) -> None:
+        """Append batches as the leader has them, offsets, epochs and all: what a follower does.
+
+        One that is damaged, or is not the next, raises CorruptMessage or StorageError; what came before it is kept.
+        """
+        view = memoryview(data)
+        for at, header in batches(data):
+            check_batch(data, at, header)
+            if header.base_offset != self.end_offset:
+                self._check_gap(header)
+            batch = view[at : at + header.size_bytes]
+            marker = read_marker(batch) if header.is_control and header.producer_id >= 0 else None
+            latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+            self._take(batch, header, marker, latest_ms, now_ms)
+
+    def _check_gap(self, header: BatchHeader) -> None:
+        """The leader may have compacted what lies between; it cannot have gone back."""
+        if header.base_offset < self.end_offset:
+            raise StorageError(
+                f"{self.folder} ends at {self.end_offset}, its leader sent offset {header.base_offset} after that"
+            )
+        if not self.checkpoint.has_holes:
+            self.expect_holes()
+
+    def _take(
+        self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int
+    ) -> None:
+        """A batch whose offsets are set, at the end of the log, and with it all that is remembered of it."""
         segment = self._active
         if segment.file.size:
-            segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
-        self._write_own(segment, batch, header, marker, latest_ms)
-        self.end_offset = last + 1
+            segment = self._roll_if_due(segment, len(batch), header.last_offset, latest_ms, now_ms)
+        self._write(segment, batch, header, marker, latest_ms)
+        self.end_offset = header.next_offset
         if header.producer_id >= 0:
             self.has_transactions = self.has_transactions or header.is_transactional
             if header.is_control:
-                self.producers.end(header, marker, base, now_ms)
+                self.producers.end(header, marker, header.base_offset, now_ms)
             else:
-                self.producers.apply(header, base, latest_ms, now_ms)
-        if leader_epoch > self.epochs.latest:
-            self.note_epoch(leader_epoch, base)
-        return Appended(base, last, append_time_ms, False)
+                self.producers.apply(header, header.base_offset, latest_ms, now_ms)
+        if header.leader_epoch > self.epochs.latest:
+            self.note_epoch(header.leader_epoch, header.base_offset)
 
     def _check_size(self, size: int) -> None:
         if size > self.settings.max_message_bytes:
@@ -150,18 +182,16 @@ class Log(LogFiles):
             self.producers.check_marker(key, marker.coordinator_epoch)
         return marker
 
-    def _write_own(
-        self, segment: Segment, batch: bytearray, header: BatchHeader, marker: Marker | None, latest_ms: int
+    def _write(
+        self, segment: Segment, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int
     ) -> None:
         """The batch, and before it the transaction that it aborts: no reader may find the one without the other."""
-        base = self.end_offset
+        base = header.base_offset
         aborted = self.producers.aborted_by(header.producer_id, marker, base) if marker is not None else None
         if aborted is not None:
             segment.aborted.add(aborted)
         try:
-            segment.append(
-                batch, base, base + header.last_offset_delta, latest_ms, self.settings.index_interval_bytes
-            )
+            segment.append(batch, base, header.last_offset, latest_ms, self.settings.index_interval_bytes)
         except StorageError:
             if aborted is not None:
                 segment.aborted.take_back()

@@ -1,10 +1,11 @@
-"""A partition that this broker leads: its log, and who waits for it to grow."""
+"""A replica of a partition on this broker: its log, whether it leads or follows, and who waits for it to grow."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
+from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError, StorageError
@@ -14,6 +15,8 @@ from penstock.log.log import Appended, Log
 from penstock.log.producers import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import control_marker
+from penstock.replication.following import Following
+from penstock.replication.leadership import Leadership
 from penstock.wire.schema import Buffer
 
 Waiter = Callable[[], None]
@@ -35,8 +38,15 @@ class NotEnoughReplicas(PenstockError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+OWN: Final = 0
+"""The number of a partition's own log among its tracks; a companion comes after it."""
+
+
 class Partition:
-    """The leader's side of one partition. `log` is None while it is offline, and `offline_reason` says why."""
+    """One replica. `log` is None while it is offline, and `offline_reason` says why.
+
+    It leads alone, from the start, until it is told otherwise: then all that it has is committed.
+    """
 
     def __init__(self, *, topic_id: bytes, name: TopicPartition, leader_epoch: int, log: Log | None) -> None:
         self.topic_id: Final = topic_id
@@ -48,9 +58,15 @@ class Partition:
         """Called after each append that waits for a flush."""
         self.on_marker: Callable[[int, bool], None] | None = None
         """Called after the end of a transaction is appended: by whose, and whether it was committed."""
+        self.is_leader = True
+        self.leadership: Leadership | None = None
+        """While it leads and has followers: what is committed is what they have too."""
+        self.following: Following | None = None
+        """While another broker leads."""
         self._numbers = count()
         self._until: list[tuple[int, int, Waiter]] = []
         self._watchers: dict[int, Waiter] = {}
+        self._followers: dict[int, Waiter] = {}
         self.high_watermark = log.end_offset if log else 0
         self.is_express = False
         """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
@@ -70,18 +86,97 @@ class Partition:
         self.offline_reason = reason
         self._log = None
         self.is_express = False
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         self._wake_watchers()
+        self._wake_followers()
         waiting, self._until = self._until, []
         for _, _, waiter in waiting:
             waiter()
 
-    def follow(self, settings: LogSettings, leader_epoch: int) -> None:
-        """The topic's settings or the leader's epoch may have changed."""
-        self.leader_epoch = leader_epoch
+    # -- leading and following
+
+    def lead(self, state: PartitionState, node_id: int, lag_max_ms: int, now_ms: int) -> None:
+        """Lead, from now on, in the epoch of a state; or go on leading in it, as others come and go."""
+        log = self.log
+        if self.is_leader and self.leader_epoch == state.leader_epoch and self.leadership is not None:
+            self.leadership.lag_max_ms = lag_max_ms
+            self.leadership.follow(state, now_ms)
+            self.advance(self.leadership.tracks[OWN].high_watermark)
+            return
+        is_alone = state.replicas == (node_id,)
+        if is_alone and self.is_leader and self.leadership is None and self.leader_epoch == state.leader_epoch:
+            return
+        log.note_epoch(state.leader_epoch, log.end_offset)
+        self.leader_epoch = state.leader_epoch
+        self.is_leader = True
+        self.following = None
+        self.leadership = Leadership(
+            node_id=node_id,
+            state=state,
+            ends=(log.end_offset,),
+            high_watermarks=(self.high_watermark,),
+            lag_max_ms=lag_max_ms,
+            now_ms=now_ms,
+        )
+        self.advance(self.leadership.tracks[OWN].high_watermark)
+        if is_alone:
+            self.leadership = None
+        self._set_express()
+
+    def stand_by(self, state: PartitionState) -> None:
+        """Another broker leads, or none does: whoever waits here is told to look elsewhere."""
+        if self.is_leader or self.leader_epoch != state.leader_epoch:
+            self.following = Following(self.log, self.high_watermark) if state.leader >= 0 else None
+        self.leader_epoch = state.leader_epoch
+        if self.is_leader:
+            self.is_leader = False
+            self.leadership = None
+            self._set_express()
+            self._wake_all()
+
+    def settle(self) -> None:
+        """What this follower has, or has no more, was changed by its leader's answer."""
+        assert self.following is not None
+        mark = self.following.high_watermark
+        if mark < self.high_watermark:
+            self.high_watermark = mark  # what was thought committed is taken back: only after an unclean election
+        self.advance(mark)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known how far the log is committed: not yet, when a leader is new (KIP-207)."""
+        return self.leadership is None or self.leadership.tracks[OWN].is_settled
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas have all that is committed."""
+        return 1 if self.leadership is None else len(self.leadership.state.isr)
+
+    def check_in_sync(self) -> None:
+        """Whether enough replicas would have a batch before it is acknowledged to someone who wants all of them."""
+        wanted = self.log.settings.min_insync_replicas
+        if self.in_sync < wanted:
+            raise NotEnoughReplicas(f"{self.name} has {self.in_sync} replicas in sync, min.insync.replicas is {wanted}")
+
+    def fetched(self, node_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+        """A follower asks from an offset on: it has everything before that."""
+        lead = self.leadership
+        if lead is not None and lead.fetched(node_id, broker_epoch, OWN, offset, now_ms):
+            self.advance(lead.tracks[OWN].high_watermark)
+
+    def configure(self, settings: LogSettings) -> None:
+        """The topic's settings may have changed."""
         if self._log is not None:
             self._log.settings = settings
-            # Nor with the broker's times: they are set in place, and the lane offers a batch twice if it must.
-            self.is_express = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
+            self._set_express()
+
+    def _set_express(self) -> None:
+        settings = self.log.settings
+        # Nor with the broker's times: they are set in place, and the lane offers a batch twice if it must.
+        is_plain = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
+        self.is_express = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:
         """A client that names a leader epoch must name this one (KIP-320)."""
@@ -101,20 +196,33 @@ class Partition:
         log = self._log or self.log
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
         if log.settings.flush is Flush.OS:
-            if self._until or self._watchers:
-                self.advance(log.end_offset)
+            if self._until or self._watchers or self.leadership is not None:
+                self.keep(log.end_offset)
             else:
                 self.high_watermark = log.end_offset
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended
 
+    def keep(self, end: int) -> None:
+        """This broker has everything below an offset, as safe as the topic wants it: followers may have it too."""
+        lead = self.leadership
+        if not self.is_leader:
+            return
+        if lead is None:
+            self.advance(end)
+            return
+        if lead.appended(OWN, end):
+            self.advance(lead.tracks[OWN].high_watermark)
+        if self._followers:
+            self._wake_followers()
+
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
         """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
         log = self.log
         appended = log.append_own(batch, self.leader_epoch, now_ms)
         if log.settings.flush is Flush.OS:
-            self.advance(log.end_offset)
+            self.keep(log.end_offset)
         else:
             self.on_append(self)
         log.stable_end(self.high_watermark)  # or what has ended long ago would be remembered until someone asks
@@ -164,8 +272,8 @@ class Partition:
     # -- waiting
 
     def when_committed(self, end_offset: int, waiter: Waiter) -> None:
-        """Call once, when the high watermark has reached an offset or the partition is offline; maybe at once."""
-        if self.high_watermark >= end_offset or self._log is None:
+        """Call once, when the high watermark has reached an offset, or never will here; maybe at once."""
+        if self.high_watermark >= end_offset or self._log is None or not self.is_leader:
             waiter()
             return
         heappush(self._until, (end_offset, next(self._numbers), waiter))
@@ -179,11 +287,23 @@ class Partition:
         self._watchers[ticket] = waiter
         return ticket
 
+    def watch_tail(self, waiter: Waiter) -> int:
+        """As `watch`, for a follower: at the next append, committed or not."""
+        ticket = next(self._numbers)
+        self._followers[ticket] = waiter
+        return ticket
+
     def unwatch(self, ticket: int) -> None:
         self._watchers.pop(ticket, None)
+        self._followers.pop(ticket, None)
 
     def _wake_watchers(self) -> None:
         waiting, self._watchers = self._watchers, {}
+        for waiter in waiting.values():
+            waiter()
+
+    def _wake_followers(self) -> None:
+        waiting, self._followers = self._followers, {}
         for waiter in waiting.values():
             waiter()
 

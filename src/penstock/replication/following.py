@@ -1,0 +1,56 @@
+"""Following a leader: where a log goes on, what it takes back, and how far it is committed. No IO but the log's own."""
+
+from typing import Final, NamedTuple
+
+from penstock.log.epochs import NO_EPOCH
+from penstock.log.log import Log
+from penstock.wire.schema import Buffer
+
+
+class Position(NamedTuple):
+    """What a follower asks for: from where on, and the epoch of what it has before that (KIP-595)."""
+
+    offset: int
+    epoch: int
+
+
+class Following:
+    """One log that is to become its leader's."""
+
+    def __init__(self, log: Log, high_watermark: int) -> None:
+        self.log: Final = log
+        self.high_watermark = min(high_watermark, log.end_offset)
+
+    @property
+    def position(self) -> Position:
+        end = self.log.end_offset
+        return Position(end, self.log.epochs.at(end - 1) if end > self.log.start_offset else NO_EPOCH)
+
+    def take(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
+        """The leader's answer: more of its log, how far that is committed, and where it begins by now."""
+        log = self.log
+        if records:
+            log.append_replica(records, now_ms)
+        self.high_watermark = max(self.high_watermark, min(leader_mark, log.end_offset))
+        if leader_start > log.start_offset:
+            log.trim(min(leader_start, log.end_offset))
+
+    def diverged(self, epoch: int, end: int, now_ms: int) -> int:
+        """The leader's log is another one from here on: `epoch` ended there at `end`. How many offsets were taken back.
+
+        An epoch that this log does not know may have ended earlier than the one before it here: then what is left is
+        compared once more.
+        """
+        log = self.log
+        known, known_end = log.epochs.end_of(epoch, log.end_offset)
+        target = min(known_end if known != NO_EPOCH else end, log.end_offset)
+        if known in (epoch, NO_EPOCH):
+            target = min(target, end)
+        return self.cut(target, now_ms)
+
+    def cut(self, offset: int, now_ms: int) -> int:
+        """Take back everything from an offset on; how many offsets that were."""
+        before = self.log.end_offset
+        self.log.truncate(max(offset, self.log.segments[0].base_offset), now_ms)
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        return before - self.log.end_offset
