@@ -83,6 +83,9 @@ class Member(threading.Thread):
         self._stopping = threading.Event()
         self._failure = ""
 
+    def __repr__(self) -> str:
+        return f"{self.name}: {sorted(self.owned)}"
+
     def run(self) -> None:
         try:
             self.work()
@@ -239,6 +242,10 @@ class KafkaPythonMember(Member):
             consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern)
             while not self._stopping.is_set():
                 polled = consumer.poll(timeout_ms=poll_ms)
+                if consumer._coordinator._join_task is not None:
+                    # It has begun to join again because there are new partitions. Once it has shared them out, it
+                    # no longer knows that it has, and if `poll` ends there it is neither in the group nor out of it.
+                    consumer._coordinator.request_rejoin()
                 found = frozenset((one.topic, one.partition) for one in consumer.assignment())
                 if found != self.owned:
                     self.note_owned(found)
@@ -366,7 +373,7 @@ class Crew:
                 and max(sizes) - min(sizes) <= 1
             )
 
-        wait_until(is_balanced, f"an even share of {len(wanted)} partitions: {[m.owned for m in self.present]}")
+        wait_until(is_balanced, f"an even share of {len(wanted)} partitions", seen=self.present)
 
     def wait_for_flow(self) -> None:
         """Every present member has got something of each partition that it has."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from penstock.broker.configs import Configs
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.turns import Turns
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults
@@ -41,6 +42,8 @@ class Broker:
     """For work that waits or computes: cold reads, batches that must be opened."""
     groups: StateRuntimes
     transactions: StateRuntimes
+    turns: Turns = field(default_factory=Turns)
+    """Of transactions' first batches."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:

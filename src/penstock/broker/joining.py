@@ -4,14 +4,15 @@ Without the question, a batch that arrives after its transaction has ended would
 and that would hold back readers for ever.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import InvalidTxnState, PenstockError
+from penstock.foundation.errors import InvalidTxnState, OutOfOrderSequence, PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.records.batch import read_header
 from penstock.records.layout import HEADER_BYTES
@@ -20,6 +21,7 @@ from penstock.replication.runtime import Answer
 from penstock.transactions.commands import JoinTransaction
 from penstock.transactions.joining import code_for_producer
 from penstock.wire.messages.produce import ProduceRequest
+from penstock.wire.schema import Buffer
 
 ABORTABLE_FROM: Final = 11
 """From this version on a producer may be told to abort its transaction."""
@@ -48,6 +50,7 @@ class Joining(NamedTuple):
     key: Key
     partition: Partition
     producer: ProducerKey
+    sequence: int
     guard: int
 
 
@@ -63,21 +66,26 @@ class CannotJoin(PenstockError):
         self.code = told  # type: ignore[misc]
 
 
-def find_joining(request: ProduceRequest, broker: Broker) -> list[Joining]:
-    """The batches of a request that would begin a transaction on their partitions."""
+def find_joining(
+    request: ProduceRequest, broker: Broker, copies: Mapping[Key, Buffer | PenstockError] = MappingProxyType({})
+) -> list[Joining]:
+    """The batches of a request that would begin a transaction on their partitions. `copies`: instead of its own."""
     found = []
     for topic in request.topic_data:
         table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
         for data in topic.partition_data:
             partition = table.get(data.index)
-            if partition is None or not partition.is_online or len(data.records or b"") < HEADER_BYTES:
+            key = topic.name, topic.topic_id, data.index
+            records = copies.get(key, data.records)
+            if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
-            assert data.records is not None
-            header = read_header(data.records)
+            if len(records) < HEADER_BYTES:
+                continue
+            header = read_header(records)
             producer = ProducerKey(header.producer_id, header.producer_epoch)
             if header.is_transactional and not partition.log.is_in_transaction(*producer):
-                key = topic.name, topic.topic_id, data.index
-                found.append(Joining(key, partition, producer, partition.guard(producer.producer_id)))
+                guard = partition.guard(producer.producer_id)
+                found.append(Joining(key, partition, producer, header.base_sequence, guard))
     return found
 
 
@@ -100,12 +108,10 @@ def join(
         nonlocal waiting
         for each in asked:
             code = value.code if isinstance(value, PenstockError) else value[each.partition.name]
-            if code:
-                refused[each.key] = CannotJoin(code, version)
-            elif each.partition.guard(each.producer.producer_id) != each.guard:
-                refused[each.key] = InvalidTxnState(
-                    f"{each.partition.name}: the transaction ended before the batch came to it"
-                )
+            try:
+                _check(each, code, version)
+            except PenstockError as error:
+                refused[each.key] = error
         waiting -= 1
         if not waiting:
             then(refused)
@@ -118,6 +124,18 @@ def join(
             verify_only=version < JOINS_FROM,
         )
         ask_to_join(command, broker, partial(on_answer, asked))
+
+
+def _check(joining: Joining, code: ErrorCode, version: int) -> None:
+    """Whether a batch may begin what the coordinator says this of. Raises why not."""
+    partition, producer_id = joining.partition, joining.producer.producer_id
+    if code:
+        raise CannotJoin(code, version)
+    if partition.guard(producer_id) != joining.guard:
+        raise InvalidTxnState(f"{partition.name}: the transaction ended before the batch came to it")
+    if version >= JOINS_FROM and joining.sequence != 0 and not partition.knows(producer_id):
+        # Every transaction has an epoch of its own: what comes first has number 0, or something is missing.
+        raise OutOfOrderSequence(f"producer {producer_id} began with sequence {joining.sequence}, expected 0")
 
 
 def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries: int = TRIES_MAX) -> None:

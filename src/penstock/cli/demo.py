@@ -76,7 +76,7 @@ def _chapter(title: str) -> Iterator[None]:
 
 @click.command()
 def demo() -> None:
-    """A tour of one minute: a broker of its own, a topic, messages, a crash, and nothing lost.
+    """A tour of one minute: a broker of its own, a topic, messages, a group, a crash, and nothing lost.
 
     \b
     Examples:
@@ -102,15 +102,24 @@ def _walk(tour: Tour) -> None:
         tour.run("publish", "orders", "--key-separator", ":", "--compression", "zstd", lines=lines, show=4)
     with _chapter("4. Read from the beginning, as often as you like"):
         tour.run("subscribe", "orders", "--from", "earliest", "--max", "5")
-    with _chapter("5. Kill the broker with -9 and start it again: what was acknowledged is there"):
+    with _chapter("5. Read as a group: it keeps its place, and its members share the partitions"):
+        first = tour.run("subscribe", "orders", "--group", "billing", "--max", "400", "--json", show=2)
+        tour.run("group", "describe", "billing")
+        rest = tour.run("subscribe", "orders", "--group", "billing", "--json", show=2)
+        found = {line for part in (first, rest) for line in part.splitlines()}
+        if len(first.splitlines()) != 400 or len(found) != 1001:
+            raise click.ClickException(f"expected 400 and then the other 601 messages, found {len(found)} in all")
+        click.secho("  400 came to the first member, the other 601 to the next one", fg="green")
+        tour.run("group", "reset", "billing", "--topic", "orders", "--to", "earliest")
+    with _chapter("6. Kill the broker with -9 and start it again: what was acknowledged is there"):
         tour.kill_broker(signal.SIGKILL)
         tour.start_broker()
         found = tour.run("subscribe", "orders", "--from", "earliest", "--json", show=2).splitlines()
         if len(found) != 1001:
             raise click.ClickException(f"expected 1001 messages, found {len(found)}")
         click.secho("  1001 messages were acknowledged, 1001 are there", fg="green")
-    with _chapter("6. What a topic looks like, and its settings"):
+    with _chapter("7. What a topic looks like, and its settings"):
         tour.run("topic", "alter", "orders", "--config", "retention.ms=3600000")
         tour.run("topic", "describe", "orders")
-    with _chapter("7. Trim what nobody needs any more"):
+    with _chapter("8. Trim what nobody needs any more"):
         tour.run("topic", "trim", "orders", "--before", "end")

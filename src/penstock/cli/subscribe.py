@@ -34,11 +34,12 @@ def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None
     metavar="WHERE",
     callback=_parse_start,
     help="earliest, latest, an offset, -N for the last N of each partition, or a time.  "
-    "[earliest; latest with --follow]",
+    "[earliest; latest with --follow and no group]",
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
 @click.option("--max", "count_max", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option("--follow", is_flag=True, help="Wait for more, until interrupted.")
+@click.option("--group", metavar="NAME", help="As a member of this consumer group: what is shown is committed.")
 @click.option(
     "--format",
     "show",
@@ -54,6 +55,7 @@ def subscribe(
     partition: int | None,
     count_max: int | None,
     follow: bool,
+    group: str | None,
     show: Formatter | None,
     bootstrap: str,
     as_json: bool,
@@ -63,6 +65,9 @@ def subscribe(
     --from takes a plain whole number for an offset. A time is RFC 3339 (2026-01-31T12:00:00Z), or milliseconds since
     1970 after an @ (@1767225600000).
 
+    With --group, messages are shared with the other members of the group and come once to all of them together; --from
+    is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for 2 s.
+
     --format value writes values alone, a line each; line adds time, partition:offset, key and headers, and escapes
     what would upset a terminal; json is --json: text as text, other bytes in base64, which `encoding` then says. A
     template may name {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.
@@ -71,6 +76,7 @@ def subscribe(
     Examples:
       penstock subscribe orders
       penstock subscribe orders --follow
+      penstock subscribe orders --group billing --follow
       penstock subscribe orders --from 2026-01-31T12:00:00Z --max 10
       penstock subscribe orders --from -5 --format '{partition} {offset} {key} {value}'
       penstock subscribe orders --json | jq .value
@@ -81,9 +87,18 @@ def subscribe(
         show = formatter("json", False)
     elif show is None:
         show = formatter(None, sys.stdout.isatty())
-    start = start or Start(Origin.LATEST if follow else Origin.EARLIEST)
+    if group is not None and partition is not None:
+        raise click.UsageError("a group shares out the partitions itself: give --group or --partition")
+    start = start or Start(Origin.LATEST if follow and group is None else Origin.EARLIEST)
     if follow and sys.stderr.isatty():
         click.echo(f"Waiting for messages in {topic}; Ctrl-C ends.", err=True)
+    if group is not None:
+        from penstock.cli.subscribe_group import subscribe_in_group
+
+        subscribe_in_group(
+            bootstrap, topic, group, start=start, count_max=count_max, follow=follow, show=show, write=_write
+        )
+        return
     run(_subscribe(bootstrap, topic, start, partition, count_max, follow, show))
 
 

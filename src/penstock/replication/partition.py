@@ -259,6 +259,10 @@ class Partition:
         producer = self.log.producers.by_id.get(producer_id)
         return NO_OFFSET if producer is None else producer.marker_offset
 
+    def knows(self, producer_id: int) -> bool:
+        """Whether anything is known of a producer here: not if it is new, or was silent for long."""
+        return producer_id in self.log.producers.by_id
+
     def advance(self, high_watermark: int) -> None:
         """Everything below is committed: readers may see it, producers are answered."""
         if high_watermark <= self.high_watermark:

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.joining import Joining, Key, find_joining, join
+from penstock.broker.joining import Key, find_joining, join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -35,9 +35,9 @@ def produce(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     if request.acks not in (-1, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; expected -1, 0 or 1")
-    joining = find_joining(request, broker) if request.transactional_id is not None else None
-    if joining:
-        _join_then_append(request, call, broker, joining)
+    name = request.transactional_id
+    if name is not None and (broker.turns.is_taken(name) or find_joining(request, broker)):
+        _join_then_append(request, call, broker, name)
         return None
     if broker.partitions.open_batches:
         closed = _batches_to_open(request, broker, {})
@@ -227,20 +227,36 @@ async def _open_then_append(
 # -- batches that begin a transaction
 
 
-def _join_then_append(request: ProduceRequest, call: Call, broker: Broker, joining: list[Joining]) -> None:
+def _join_then_append(request: ProduceRequest, call: Call, broker: Broker, transactional_id: str) -> None:
     """Ask the coordinator first. What it allows is appended at once, before anything else can end the transaction."""
     opened = _copies(request)  # until the answer is there, another connection may read into the buffer
+
+    def start() -> None:
+        joining = find_joining(request, broker, opened)
+        if joining:
+            join(request, call.version, joining, broker, on_joined)
+        else:
+            on_joined({})
 
     def on_joined(refused: dict[Key, PenstockError]) -> None:
         opened.update(refused)
         closed = _batches_to_open(request, broker, opened) if broker.partitions.open_batches else []
         if closed:
-            broker.run(_open_then_append(request, call, broker, closed, opened, may_begin=True), answer)
-        else:
+            broker.run(open_then_append(closed), answer)
+            return
+        try:
             answer(_append_all(request, call, broker, opened, may_begin=True))
+        finally:
+            broker.turns.give(transactional_id)
+
+    async def open_then_append(closed: list[tuple[Partition, Key]]) -> ProduceResponse | None:
+        try:
+            return await _open_then_append(request, call, broker, closed, opened, may_begin=True)
+        finally:
+            broker.turns.give(transactional_id)
 
     def answer(response: ProduceResponse | None) -> None:
         if response is not None:
             call.answer(response)
 
-    join(request, call.version, joining, broker, on_joined)
+    broker.turns.take(transactional_id, start)
