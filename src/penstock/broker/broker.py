@@ -15,7 +15,7 @@ from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
-from penstock.foundation.errors import UnknownTopicId, UnknownTopicOrPartition
+from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -75,9 +75,17 @@ class Broker:
             raise UnknownTopicOrPartition(
                 f"there is no topic {topic!r}; create it, or list topics to see what is there"
             )
+        if number in known.partitions:
+            raise NotLeaderOrFollower(f"{known.name}-{number} is led by another broker; ask for metadata again")
         raise UnknownTopicOrPartition(
             f"topic {known.name!r} has {len(known.partitions)} partitions, asked for partition {number}"
         )
+
+    def replica(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """As `partition`, or one that this broker follows: what is committed can be read there too (KIP-392)."""
+        known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
+        found = self.partitions.replicas.get(known.topic_id, {}).get(number) if known is not None else None
+        return found if found is not None and found.leader_epoch >= 0 else self.partition(topic, topic_id, number)
 
     def topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
         """A topic by its name, or by its id where there is no name. Raises Kafka's errors."""

@@ -94,6 +94,18 @@ class UnknownTopicId(PenstockError):
     code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
+class NotLeaderOrFollower(PenstockError):
+    """Another broker has the partition."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class OffsetNotAvailable(PenstockError):
+    """Ask again: a new leader does not know yet how far its log is committed, or a follower is not there yet."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 class PolicyViolation(PenstockError):
     code = ErrorCode.POLICY_VIOLATION
 

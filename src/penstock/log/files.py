@@ -64,6 +64,8 @@ class LogFiles:
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
         self.epochs_unsaved = False
+        self.is_syncing = False
+        """Whether a thread syncs the files: then nothing may be taken back, or it would vouch for what is gone."""
         self._snapshots = Snapshots(disk, folder)
         self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
         """No marker behind this offset has aborted anything."""
@@ -176,7 +178,7 @@ class LogFiles:
     def truncate(self, offset: int, now_ms: int) -> None:
         """Take back everything from `offset` on: what a follower does with what its leader never had.
 
-        A batch that holds `offset` goes whole. Not while a sync is under way: it would vouch for what is gone.
+        A batch that holds `offset` goes whole. Not while `is_syncing`.
         """
         if offset >= self.end_offset:
             return
@@ -202,6 +204,22 @@ class LogFiles:
         self.producers = self._snapshots.restore(self.segments, offset, now_ms)
         self._snapshot_changes = 0
         self._snapshot_at_bytes = self.size_bytes
+
+    def restart(self, offset: int, now_ms: int) -> None:
+        """Give up everything, and go on empty at an offset behind the end: what a follower does that is too late."""
+        self.truncate(self.segments[0].base_offset, now_ms)
+        self.expect_holes()
+        old = self.segments[0]
+        if old.base_offset != offset:
+            self.end_offset = offset
+            fresh = Segment(self.disk, self.folder, offset)
+            fresh.created_ms = now_ms
+            self.segments, self._bases, self._active = [fresh], [offset], fresh
+            old.remove()
+        self.producers = Producers()
+        self.start_offset = self.end_offset = offset
+        self.epochs_unsaved |= self.epochs.cut_end(0)
+        self.save_checkpoint()
 
     def _lower_marks(self, offset: int) -> None:
         """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
@@ -280,6 +298,7 @@ class LogFiles:
 
     def begin_sync(self) -> SyncTicket:
         """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
+        self.is_syncing = True
         segments = (*self._unsynced, self.segments[-1])
         files = [segment.file for segment in segments]
         files += [file for segment in segments if (file := segment.aborted.take_unsynced())]
@@ -301,6 +320,7 @@ class LogFiles:
 
     def end_sync(self, ticket: SyncTicket) -> None:
         """A ticket has run: what it covers survives power loss."""
+        self.is_syncing = False
         self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
         self.decided_to = min(ticket.decided_to, self.end_offset)
 

@@ -148,9 +148,7 @@ class Log(LogFiles):
         if not self.checkpoint.has_holes:
             self.expect_holes()
 
-    def _take(
-        self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int
-    ) -> None:
+    def _take(self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int) -> None:
         """A batch whose offsets are set, at the end of the log, and with it all that is remembered of it."""
         segment = self._active
         if segment.file.size:

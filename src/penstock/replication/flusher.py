@@ -28,12 +28,12 @@ class Flusher:
         try:
             while partition.is_online:
                 log = partition.log
-                if not log.has_unsynced_segments and partition.high_watermark >= log.end_offset:
+                if not log.has_unsynced_segments and partition.is_kept:
                     break
                 ticket = log.begin_sync()
                 await loop.run_in_executor(self._threads, ticket.run)
                 log.end_sync(ticket)
-                partition.advance(min(ticket.end_offset, log.end_offset))
+                partition.keep(min(ticket.end_offset, log.end_offset))
         except StorageError as error:
             if partition.is_online:  # else its topic was deleted meanwhile, and its files with it
                 # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
@@ -41,6 +41,11 @@ class Flusher:
                 partition.go_offline(f"a flush failed: {error}")
         finally:
             del self._running[partition]
+
+    async def settle(self, partition: Partition) -> None:
+        """Return when no sync of the partition is under way."""
+        while partition in self._running:
+            await asyncio.wait([self._running[partition]])
 
     async def close(self) -> None:
         await asyncio.gather(*self._running.values())

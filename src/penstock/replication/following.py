@@ -1,4 +1,4 @@
-"""Following a leader: where a log goes on, what it takes back, and how far it is committed. No IO but the log's own."""
+"""Following a leader: where a log goes on, what it takes back, and how far it is committed."""
 
 from typing import Final, NamedTuple
 
@@ -36,7 +36,7 @@ class Following:
             log.trim(min(leader_start, log.end_offset))
 
     def diverged(self, epoch: int, end: int, now_ms: int) -> int:
-        """The leader's log is another one from here on: `epoch` ended there at `end`. How many offsets were taken back.
+        """The leader's log is another one: there, `epoch` ended at `end`. How many offsets were taken back.
 
         An epoch that this log does not know may have ended earlier than the one before it here: then what is left is
         compared once more.
@@ -47,6 +47,11 @@ class Following:
         if known in (epoch, NO_EPOCH):
             target = min(target, end)
         return self.cut(target, now_ms)
+
+    def start_over(self, offset: int, now_ms: int) -> None:
+        """The leader has nothing any more of what this log would need next: begin where the leader's begins."""
+        self.log.restart(offset, now_ms)
+        self.high_watermark = offset
 
     def cut(self, offset: int, now_ms: int) -> int:
         """Take back everything from an offset on; how many offsets that were."""

@@ -175,9 +175,7 @@ class Leadership:
         """It has everything that is committed, and everything from before this epoch that may be."""
         if node not in self._epochs or brokers.get(node) != self._epochs[node]:
             return False
-        return all(
-            track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks
-        )
+        return all(track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks)
 
     def _is_behind(self, node: int, now_ms: int) -> bool:
         return any(

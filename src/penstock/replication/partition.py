@@ -48,7 +48,15 @@ class Partition:
     It leads alone, from the start, until it is told otherwise: then all that it has is committed.
     """
 
-    def __init__(self, *, topic_id: bytes, name: TopicPartition, leader_epoch: int, log: Log | None) -> None:
+    def __init__(
+        self,
+        *,
+        topic_id: bytes,
+        name: TopicPartition,
+        leader_epoch: int,
+        log: Log | None,
+        high_watermark: int | None = None,
+    ) -> None:
         self.topic_id: Final = topic_id
         self.name: Final = name
         self.leader_epoch = leader_epoch
@@ -56,6 +64,8 @@ class Partition:
         self.offline_reason = ""
         self.on_append: Callable[[Partition], None] = _ignore
         """Called after each append that waits for a flush."""
+        self.on_kept: Callable[[Partition], None] = _ignore
+        """Called when a follower has its log as safe as the topic wants it: it may ask for more."""
         self.on_marker: Callable[[int, bool], None] | None = None
         """Called after the end of a transaction is appended: by whose, and whether it was committed."""
         self.is_leader = True
@@ -67,7 +77,9 @@ class Partition:
         self._until: list[tuple[int, int, Waiter]] = []
         self._watchers: dict[int, Waiter] = {}
         self._followers: dict[int, Waiter] = {}
-        self.high_watermark = log.end_offset if log else 0
+        if high_watermark is None:
+            high_watermark = log.end_offset if log else 0
+        self.high_watermark = high_watermark
         self.is_express = False
         """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
 
@@ -100,27 +112,27 @@ class Partition:
     def lead(self, state: PartitionState, node_id: int, lag_max_ms: int, now_ms: int) -> None:
         """Lead, from now on, in the epoch of a state; or go on leading in it, as others come and go."""
         log = self.log
-        if self.is_leader and self.leader_epoch == state.leader_epoch and self.leadership is not None:
+        is_alone = state.replicas == (node_id,)
+        is_new = not self.is_leader or self.leader_epoch != state.leader_epoch
+        if is_new:
+            log.note_epoch(state.leader_epoch, log.end_offset)
+            self.leader_epoch = state.leader_epoch
+            self.is_leader = True
+            self.following = None
+        if is_new or (self.leadership is None and not is_alone):
+            self.leadership = Leadership(
+                node_id=node_id,
+                state=state,
+                ends=(log.end_offset,),
+                high_watermarks=(self.high_watermark,),
+                lag_max_ms=lag_max_ms,
+                now_ms=now_ms,
+            )
+        elif self.leadership is not None:
             self.leadership.lag_max_ms = lag_max_ms
             self.leadership.follow(state, now_ms)
+        if self.leadership is not None:
             self.advance(self.leadership.tracks[OWN].high_watermark)
-            return
-        is_alone = state.replicas == (node_id,)
-        if is_alone and self.is_leader and self.leadership is None and self.leader_epoch == state.leader_epoch:
-            return
-        log.note_epoch(state.leader_epoch, log.end_offset)
-        self.leader_epoch = state.leader_epoch
-        self.is_leader = True
-        self.following = None
-        self.leadership = Leadership(
-            node_id=node_id,
-            state=state,
-            ends=(log.end_offset,),
-            high_watermarks=(self.high_watermark,),
-            lag_max_ms=lag_max_ms,
-            now_ms=now_ms,
-        )
-        self.advance(self.leadership.tracks[OWN].high_watermark)
         if is_alone:
             self.leadership = None
         self._set_express()
@@ -144,6 +156,17 @@ class Partition:
             self.high_watermark = mark  # what was thought committed is taken back: only after an unclean election
         self.advance(mark)
 
+    def took(self) -> None:
+        """A follower has appended what its leader sent: have it made as safe as the topic wants it."""
+        if self.log.settings.flush is not Flush.OS:
+            self.on_append(self)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether everything in the log is as safe as the topic wants it."""
+        log = self.log
+        return log.settings.flush is Flush.OS or log.checkpoint.synced_to >= log.end_offset
+
     @property
     def is_settled(self) -> bool:
         """Whether it is known how far the log is committed: not yet, when a leader is new (KIP-207)."""
@@ -158,7 +181,9 @@ class Partition:
         """Whether enough replicas would have a batch before it is acknowledged to someone who wants all of them."""
         wanted = self.log.settings.min_insync_replicas
         if self.in_sync < wanted:
-            raise NotEnoughReplicas(f"{self.name} has {self.in_sync} replicas in sync, min.insync.replicas is {wanted}")
+            raise NotEnoughReplicas(
+                f"{self.name} has {self.in_sync} replicas in sync, min.insync.replicas is {wanted}"
+            )
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
         """A follower asks from an offset on: it has everything before that."""
@@ -208,6 +233,7 @@ class Partition:
         """This broker has everything below an offset, as safe as the topic wants it: followers may have it too."""
         lead = self.leadership
         if not self.is_leader:
+            self.on_kept(self)
             return
         if lead is None:
             self.advance(end)

@@ -1,8 +1,8 @@
-"""All partitions of this broker: opened, changed and closed as the image says."""
+"""All replicas on this broker: opened, changed and closed as the image says, led or followed."""
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.clock import Clock
@@ -20,6 +20,18 @@ from penstock.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 
+class _Wanted(NamedTuple):
+    """A replica that should be open."""
+
+    topic: Topic
+    number: int
+    state: PartitionState
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic.topic_id, self.number
+
+
 class Partitions:
     """Finds a partition by its topic's name or id. Owned by the event loop's thread."""
 
@@ -31,46 +43,72 @@ class Partitions:
         clock: Clock,
         boot_id: str,
         settings_of: Callable[[Topic], LogSettings],
+        lag_max_ms: Callable[[], int] = lambda: 30_000,
     ) -> None:
         self._node_id = node_id
         self._folder = LogFolder(disk)
         self._clock = clock
         self._boot_id = boot_id
         self._settings_of = settings_of
+        self._lag_max_ms = lag_max_ms
+        self.replicas: Final[dict[bytes, dict[int, Partition]]] = {}
+        """All that this broker has, by topic id."""
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}
         self.by_id: Final[dict[bytes, dict[int, Partition]]] = {}
+        """Those that it leads."""
+        self._seen: dict[bytes, Topic] = {}
+        self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
         self.on_append: Callable[[Partition], None] | None = None
+        self.on_kept: Callable[[Partition], None] | None = None
         self.open_batches = False
         """Whether any topic's batches must be opened before they are appended (see log/admission.py)."""
         self.is_incomplete = False
         """Whether a full disk kept new partitions from being made: apply the image again to try again."""
 
     def __iter__(self) -> Iterator[Partition]:
-        for table in list(self.by_id.values()):
+        for table in list(self.replicas.values()):
             yield from list(table.values())
 
     def find(self, topic: str, partition: int) -> Partition | None:
+        """A partition that this broker leads."""
         table = self.by_name.get(topic)
         return table.get(partition) if table else None
 
     def apply(self, image: ClusterImage) -> None:
-        """Follow the image: close what is gone, open what is new, and tell the rest of new settings."""
-        for topic_id in [known for known in self.by_id if known not in image.topics]:
-            self._remove(topic_id)
-        wanted = [
-            (topic, number, state)
-            for topic in image.topics.values()
-            for number, state in topic.partitions.items()
-            if state.leader == self._node_id and number not in self.by_id.get(topic.topic_id, {})
-        ]
+        """Follow the image: close what is gone, open what is new, lead and follow, and tell of new settings."""
+        for topic_id in [known for known in self.replicas if known not in image.topics]:
+            self._close(list(self.replicas[topic_id].values()), "the topic was deleted")
+        changed = self._changed(image)
         self.is_incomplete = False
-        self._open_all(wanted)
-        for topic_id, table in self.by_id.items():
-            self._follow(image.topics[topic_id], table)
+        for topic in changed:
+            gone = [
+                partition
+                for number, partition in self.replicas.get(topic.topic_id, {}).items()
+                if number not in topic.partitions or self._node_id not in topic.partitions[number].replicas
+            ]
+            self._close(gone, "its replica was moved to another broker")
+        self._open_all(
+            [
+                _Wanted(topic, number, state)
+                for topic in changed
+                for number, state in topic.partitions.items()
+                if self._node_id in state.replicas and number not in self.replicas.get(topic.topic_id, {})
+            ]
+        )
+        for topic in changed:
+            self._follow(topic)
+        self._seen = {} if self.is_incomplete else dict(image.topics)
         self.open_batches = any(may_open(self._settings_of(image.topics[topic_id])) for topic_id in self.by_id)
 
+    def _changed(self, image: ClusterImage) -> list[Topic]:
+        """The topics that are not what they were when they were last looked at."""
+        if image.broker_configs is not self._broker_configs:
+            self._broker_configs = image.broker_configs
+            return list(image.topics.values())
+        return [topic for topic_id, topic in image.topics.items() if self._seen.get(topic_id) is not topic]
+
     def remove_strays(self, image: ClusterImage) -> None:
-        """Remove the logs of topics that were deleted while this broker was away."""
+        """Remove the logs of topics that were deleted, or moved away, while this broker was not there."""
         known = [
             self._path(topic, number)
             for topic in image.topics.values()
@@ -86,91 +124,130 @@ class Partitions:
     def _path(topic: Topic, number: int) -> str:
         return LogFolder.path(TopicPartition(topic.name, number), topic.topic_id)
 
-    def _open_all(self, wanted: list[tuple[Topic, int, PartitionState]]) -> None:
-        paths = {(topic.topic_id, number): self._path(topic, number) for topic, number, _ in wanted}
+    # -- opening
+
+    def _open_all(self, wanted: list[_Wanted]) -> None:
+        paths = {each.key: self._path(each.topic, each.number) for each in wanted}
         lost = {path for path in paths.values() if self._folder.is_lost(path)}
-        settings = {topic.topic_id: self._settings_of(topic) for topic, _, _ in wanted}
+        settings = {each.topic.topic_id: self._settings_of(each.topic) for each in wanted}
         on_disk = {topic_id for topic_id, found in settings.items() if found.storage is Storage.DISK}
         fresh = {key for key, path in paths.items() if key[0] in on_disk and not self._folder.is_made(path)}
         try:
             self._folder.make(paths[key] for key in fresh)
         except StorageError as error:
             self._put_off(fresh, str(error))
-            wanted = [entry for entry in wanted if (entry[0].topic_id, entry[1]) not in fresh]
-        for topic, number, state in wanted:
-            key = topic.topic_id, number
-            partition = self._open(topic, number, state, settings[topic.topic_id], paths[key] in lost)
-            if key in fresh and not partition.is_online:
-                self._remove_logs([paths[key]])
-                self._put_off({key}, partition.offline_reason)
+            wanted = [each for each in wanted if each.key not in fresh]
+        for each in wanted:
+            partition = self._open(each, settings[each.topic.topic_id], paths[each.key] in lost)
+            if each.key in fresh and not partition.is_online:
+                self._remove_logs([paths[each.key]])
+                self._put_off({each.key}, partition.offline_reason)
                 continue
-            self.by_id.setdefault(topic.topic_id, {})[number] = partition
-            self.by_name.setdefault(topic.name, {})[number] = partition
+            self.replicas.setdefault(each.topic.topic_id, {})[each.number] = partition
 
     def _put_off(self, fresh: set[tuple[bytes, int]], reason: str) -> None:
         self.is_incomplete = True
         logger.warning("partitions_not_made count=%d reason=%r", len(fresh), reason)
 
-    def _open(self, topic: Topic, number: int, state: PartitionState, settings: LogSettings, lost: bool) -> Partition:
-        name = TopicPartition(topic.name, number)
+    def _open(self, wanted: _Wanted, settings: LogSettings, lost: bool) -> Partition:
+        name = TopicPartition(wanted.topic.name, wanted.number)
         log: Log | None = None
         reason = ""
         if lost:
             reason = "its folder is gone; bring it back, or delete the topic"
         else:
             try:
-                log = self._open_log(topic, name, state, settings)
+                log = self._open_log(wanted, name, settings)
             except StorageError as error:
                 reason = str(error)
-        partition = Partition(topic_id=topic.topic_id, name=name, leader_epoch=state.leader_epoch, log=log)
+        # How far a log with other replicas is committed, they have to say.
+        is_shared = log is not None and wanted.state.replicas != (self._node_id,)
+        partition = Partition(
+            topic_id=wanted.topic.topic_id,
+            name=name,
+            leader_epoch=-1,
+            log=log,
+            high_watermark=log.start_offset if log is not None and is_shared else None,
+        )
         if log is None:
             logger.error("partition_offline partition=%s reason=%r", name, reason)
             partition.offline_reason = reason
         if self.on_append is not None:
             partition.on_append = self.on_append
+        if self.on_kept is not None:
+            partition.on_kept = self.on_kept
         return partition
 
-    def _open_log(self, topic: Topic, name: TopicPartition, state: PartitionState, settings: LogSettings) -> Log:
-        path = LogFolder.path(name, topic.topic_id)
+    def _open_log(self, wanted: _Wanted, name: TopicPartition, settings: LogSettings) -> Log:
         in_memory = settings.storage is Storage.MEMORY
         recovered = open_log(
             MemoryDisk() if in_memory else self._folder.disk,
-            path,
+            LogFolder.path(name, wanted.topic.topic_id),
             settings,
             boot_id=self._boot_id,
             now_ms=self._clock.now_ms(),
-            first_offset=state.reserved_from,
+            first_offset=wanted.state.reserved_from,
         )
-        if in_memory:
-            recovered.log.offset_limit = state.reserved_to
         if recovered.cut_bytes:
             logger.warning("log_tail_cut partition=%s bytes=%d", name, recovered.cut_bytes)
-        try:
-            recovered.log.note_epoch(state.leader_epoch, recovered.log.end_offset)
-        except StorageError:
-            recovered.log.abandon()
-            raise
         return recovered.log
 
-    def _follow(self, topic: Topic, table: dict[int, Partition]) -> None:
-        settings = self._settings_of(topic)
-        for number, partition in table.items():
-            state = topic.partitions[number]
-            partition.follow(settings, state.leader_epoch)
-            if partition.is_online and settings.storage is Storage.MEMORY:
-                partition.log.offset_limit = state.reserved_to
+    # -- leading and following
 
-    def _remove(self, topic_id: bytes) -> None:
-        table = self.by_id.pop(topic_id)
+    def _follow(self, topic: Topic) -> None:
+        settings = self._settings_of(topic)
+        now_ms = self._clock.steady_ms()
+        for number, partition in self.replicas.get(topic.topic_id, {}).items():
+            state = topic.partitions[number]
+            partition.configure(settings)
+            leads = state.leader == self._node_id
+            if partition.is_online:
+                if settings.storage is Storage.MEMORY:
+                    partition.log.offset_limit = state.reserved_to
+                if leads:
+                    partition.lead(state, self._node_id, self._lag_max_ms(), now_ms)
+                else:
+                    partition.stand_by(state)
+            partition.leader_epoch = state.leader_epoch
+            if leads:
+                self.by_id.setdefault(topic.topic_id, {})[number] = partition
+                self.by_name.setdefault(topic.name, {})[number] = partition
+            else:
+                self._unlead(partition)
+
+    def _unlead(self, partition: Partition) -> None:
+        number = partition.name.partition
+        tables: tuple[
+            tuple[dict[bytes, dict[int, Partition]] | dict[str, dict[int, Partition]], bytes | str], ...
+        ] = (
+            (self.by_id, partition.topic_id),
+            (self.by_name, partition.name.topic),
+        )
+        for tables_of, key in tables:
+            table = tables_of.get(key)  # type: ignore[arg-type]
+            if table is not None and table.get(number) is partition:
+                del table[number]
+                if not table:
+                    del tables_of[key]  # type: ignore[arg-type]
+
+    # -- closing
+
+    def _close(self, gone: Iterable[Partition], reason: str) -> None:
+        """Close replicas for good, and remove what they have."""
         paths = []
-        for partition in table.values():
-            self.by_name.pop(partition.name.topic, None)
+        for partition in gone:
+            self._unlead(partition)
+            table = self.replicas[partition.topic_id]
+            del table[partition.name.partition]
+            if not table:
+                del self.replicas[partition.topic_id]
             if partition.is_online:
                 log = partition.log
-                partition.go_offline("the topic was deleted")
+                partition.go_offline(reason)
                 log.abandon()
-            paths.append(LogFolder.path(partition.name, topic_id))
-        self._remove_logs(paths)
+            paths.append(LogFolder.path(partition.name, partition.topic_id))
+        if paths:
+            self._remove_logs(paths)
 
     def _remove_logs(self, paths: list[str]) -> None:
         try:

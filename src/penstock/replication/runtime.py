@@ -85,7 +85,11 @@ class StateRuntime:
             if offset == before:
                 break  # compaction left nothing from here on
             await asyncio.sleep(0)
-        if self._is_closed:
+        # Nobody is told what may yet be lost: decisions begin when all that was read back is committed.
+        committed = asyncio.Event()
+        self.partition.when_committed(end, committed.set)
+        await committed.wait()
+        if self._is_closed or not self.partition.is_leader:
             return
         self.machine.loaded(self._clock.steady_ms())
         self.partition.on_marker = self._on_marker
@@ -161,7 +165,7 @@ class StateRuntime:
         if self.partition.high_watermark >= end:
             self._deliver(decision)
         else:
-            self.partition.when_committed(end, lambda: self._deliver(decision))
+            self.partition.when_committed(end, lambda: self._deliver_if_committed(decision, end))
 
     def _persist(self, decision: Decision) -> None:
         """Append the records and apply them: batch by batch, so that the machine knows what the log does."""
@@ -184,6 +188,11 @@ class StateRuntime:
             return error
         logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))
         return CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
+
+    def _deliver_if_committed(self, decision: Decision, end: int) -> None:
+        """Who no longer leads does not know what became of it: `close` tells whoever waits."""
+        if self.partition.is_leader and self.partition.high_watermark >= end:
+            self._deliver(decision)
 
     def _deliver(self, decision: Decision) -> None:
         if self._is_closed or not self.partition.is_online:

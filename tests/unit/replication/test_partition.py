@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
@@ -201,7 +202,7 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
     one = partition()
     one.check_epoch(5)
     one.check_epoch(-1)
-    one.follow(settings(), leader_epoch=6)
+    one.lead(PartitionState(replicas=(1,), leader=1, leader_epoch=6, isr=(1,)), 1, 1000, NOW_MS)
     with pytest.raises(FencedLeaderEpoch):
         one.check_epoch(5)
     assert one.leader_epoch == 6
@@ -225,17 +226,17 @@ def test_the_express_lane_is_for_batches_that_stay_closed_and_wait_for_nothing(
 ) -> None:
     one = partition()
     assert not one.is_express
-    one.follow(settings(**values), leader_epoch=5)
+    one.configure(settings(**values))
     assert one.is_express is is_express
     one.go_offline("gone")
     assert not one.is_express
-    one.follow(settings(), leader_epoch=5)
+    one.configure(settings())
     assert not one.is_express
 
 
 def test_new_settings_reach_the_log() -> None:
     one = partition()
-    one.follow(settings(max_message_bytes=10), leader_epoch=5)
+    one.configure(settings(max_message_bytes=10))
     with pytest.raises(PenstockError, match=r"max.message.bytes is 10"):
         one.append(batch(), NOW_MS)
 
@@ -244,7 +245,7 @@ def test_a_topic_that_stops_flushing_commits_what_waited() -> None:
     one, calls = partition(flush="group"), Calls()
     one.append(batch(), NOW_MS)
     one.when_committed(1, calls("waiter"))
-    one.follow(settings(flush="os"), leader_epoch=5)
+    one.configure(settings(flush="os"))
     one.append(batch(), NOW_MS)
     assert one.high_watermark == 2
     assert calls == ["waiter"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -9,11 +10,12 @@ from penstock.broker.fetch_sessions import FetchPlan, Key
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.records.batch import batches
 from penstock.replication.partition import Partition
+from penstock.replication.serving import parting_of, serve_follower
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
@@ -23,6 +25,7 @@ from penstock.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+    ReplicaState,
 )
 from penstock.wire.schema import Buffer
 
@@ -54,6 +57,7 @@ class _Attempt:
         self.plan = plan
         self.broker = broker
         self.is_stable = is_stable
+        self.follower = follower_of(request)
         self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self.answers: list[tuple[Key, PartitionData]] = []
         self.cold: list[ColdRead] = []
@@ -75,15 +79,18 @@ class _Attempt:
             self.answers.append((key, data))
 
     def _read_one(self, key: Key, wanted: FetchPartition, blocking: bool) -> PartitionData:
-        partition = self.broker.partition(*key)
+        limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
+        if self.follower is not None:
+            return self._serve(self.follower, self.broker.partition(*key), wanted, limit_bytes, blocking)
+        partition = self.broker.replica(*key)
         partition.check_epoch(wanted.current_leader_epoch)
         log = partition.log
-        if wanted.last_fetched_epoch >= 0:
-            epoch, end = log.epochs.end_of(wanted.last_fetched_epoch, log.end_offset)
-            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
-                self.failed = True
-                return self._diverged(partition, wanted, epoch, end)
-        limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
+        if not partition.is_leader and wanted.fetch_offset > partition.high_watermark:
+            raise OffsetNotAvailable(f"{partition.name} is not at offset {wanted.fetch_offset} on this replica yet")
+        parting = parting_of(log, wanted)
+        if parting is not None:
+            self.failed = True
+            return self._diverged(partition, wanted, parting)
         records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
@@ -104,7 +111,30 @@ class _Attempt:
             records=records,
         )
 
-    def _diverged(self, partition: Partition, wanted: FetchPartition, epoch: int, end: int) -> PartitionData:
+    def _serve(
+        self, follower: ReplicaState, partition: Partition, wanted: FetchPartition, limit_bytes: int, blocking: bool
+    ) -> PartitionData:
+        try:
+            data = serve_follower(
+                partition,
+                wanted,
+                follower,
+                limit_bytes,
+                self.broker.clock.steady_ms(),
+                force=self.got_bytes == 0,
+                blocking=blocking,
+            )
+        except ColdRead as cold:
+            self.cold.append(cold)
+            return _nothing_yet(partition, wanted)
+        except OffsetOutOfRange as error:
+            self.failed = True
+            return replace(_refusal(wanted.partition, error), log_start_offset=partition.log.start_offset)
+        self.got_bytes += len(data.records or b"")
+        self.failed |= data.diverging_epoch is not None
+        return data
+
+    def _diverged(self, partition: Partition, wanted: FetchPartition, parting: EpochEndOffset) -> PartitionData:
         """The reader's last batch is not in this log: tell it where the two part (KIP-595)."""
         return PartitionData(
             partition_index=wanted.partition,
@@ -112,7 +142,7 @@ class _Attempt:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.start_offset,
-            diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end),
+            diverging_epoch=parting,
             aborted_transactions=None,
             records=b"",
         )
@@ -134,6 +164,24 @@ class _Attempt:
                 for (name, topic_id), partitions in topics.items()
             ],
         )
+
+
+def follower_of(request: FetchRequest) -> ReplicaState | None:
+    """The broker that asks, if it is one and no consumer."""
+    if request.replica_state is not None:
+        return request.replica_state if request.replica_state.replica_id >= 0 else None
+    return ReplicaState(replica_id=request.replica_id) if request.replica_id >= 0 else None
+
+
+def _nothing_yet(partition: Partition, wanted: FetchPartition) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=0,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log.start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> list[AbortedTransaction]:
@@ -186,9 +234,11 @@ class _Parked:
         self._wait()
 
     def _wait(self) -> None:
-        for key, _ in self._attempt.plan.wanted:
-            partition = self._attempt.broker.partition(*key)
-            self._tickets.append((partition, partition.watch(self._on_growth)))
+        attempt = self._attempt
+        for key, _ in attempt.plan.wanted:
+            partition = attempt.broker.replica(*key)
+            watch = partition.watch if attempt.follower is None else partition.watch_tail
+            self._tickets.append((partition, watch(self._on_growth)))
 
     def _on_growth(self) -> None:
         # Not at once: what else arrives in this turn of the loop comes along.

@@ -6,7 +6,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import OffsetNotAvailable, PenstockError
 from penstock.log.times import find_latest_record, find_time
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -52,6 +52,8 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> Lis
 def _find(partition: Partition, wanted: ListOffsetsPartition, is_stable: bool) -> ListOffsetsPartitionResponse:
     """`is_stable`: for a reader of committed records, to whom nothing from the last stable offset on is there yet."""
     log = partition.log
+    if not partition.is_settled and wanted.timestamp != Spec.EARLIEST:
+        raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
     end = partition.last_stable_offset if is_stable else partition.high_watermark
     match wanted.timestamp:
         case Spec.LATEST:

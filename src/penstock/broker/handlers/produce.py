@@ -24,6 +24,8 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.schema import Buffer
 
+ALL: Final = -1
+"""Acknowledge when all replicas that are in sync have it."""
 OPEN_INLINE_BYTES: Final = 16 << 10
 """Smaller batches are opened on the spot: a hop to a thread would cost more."""
 Opened = dict[Key, Buffer | PenstockError]
@@ -63,6 +65,8 @@ def _append_all(
                 partition = broker.partition(topic.name, topic.topic_id, data.index)
                 if isinstance(records, PenstockError):
                     raise records
+                if request.acks == ALL:
+                    partition.check_in_sync()
                 appended = partition.append(_writable(records), now_ms, may_begin)
             except PenstockError as error:
                 answers.append(_refusal(data.index, error))
@@ -75,7 +79,7 @@ def _append_all(
                 log_start_offset=partition.log.start_offset,
             )
             answers.append(answer)
-            if partition.high_watermark <= appended.last_offset:
+            if partition.high_watermark <= appended.last_offset and (request.acks == ALL or not partition.is_kept):
                 uncommitted.append((partition, appended.last_offset + 1, answer))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=topics)
@@ -150,8 +154,12 @@ class _Parked:
         for partition, end_offset, answer in self._uncommitted:
             if not partition.is_online:
                 failed[id(answer)] = ErrorCode.KAFKA_STORAGE_ERROR
+            elif not partition.is_leader:
+                failed[id(answer)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.high_watermark < end_offset:
                 failed[id(answer)] = ErrorCode.REQUEST_TIMED_OUT
+            elif partition.in_sync < partition.log.settings.min_insync_replicas:
+                failed[id(answer)] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if failed:
             self._response = ProduceResponse(
                 responses=[

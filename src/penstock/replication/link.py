@@ -1,0 +1,220 @@
+"""What this broker follows of one other: what to ask it next, and what to do with its answer. Pure but for the logs.
+
+Requests are incremental (KIP-227): a session remembers on the leader's side what does not change.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.replication.following import Following
+from penstock.replication.partition import Partition
+from penstock.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[bytes, int]
+"""A partition, by its topic's id and its number."""
+REST_MS: Final = 200
+"""How long a partition is not asked for after an error: the image is about to say why."""
+SYNC_MS: Final = 10
+"""How soon it is looked again whether a sync has ended."""
+
+_SESSION_LOST: Final = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    )
+)
+
+
+class _Asked(NamedTuple):
+    """What was last asked about a partition."""
+
+    leader_epoch: int
+    offset: int
+    epoch: int
+    start_offset: int
+
+
+class Taken(NamedTuple):
+    """What an answer has brought."""
+
+    bytes: int
+    cut: int
+    """Offsets that were taken back."""
+
+
+class Link:
+    """The partitions that one broker leads and this one follows."""
+
+    def __init__(self, node_id: int, *, uses_sessions: bool = True, fetch_bytes: int = 1 << 20) -> None:
+        self._node_id = node_id
+        self._uses_sessions = uses_sessions
+        self.fetch_bytes = fetch_bytes
+        """Of one partition in one answer."""
+        self._partitions: dict[Key, Partition] = {}
+        self._told: dict[Key, _Asked] = {}
+        """What the leader's session knows of each partition."""
+        self._rests: dict[Key, int] = {}
+        """Partitions that are not asked for before a time."""
+        self._session_id = 0
+        self._session_epoch = 0
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """All that the other broker leads and this one follows, as of now."""
+        self._partitions = {(one.topic_id, one.name.partition): one for one in partitions}
+        self._rests = {key: until_ms for key, until_ms in self._rests.items() if key in self._partitions}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._partitions
+
+    def forget(self) -> None:
+        """The connection is another one, or an answer was lost: the next request says everything."""
+        self._session_id = self._session_epoch = 0
+        self._told.clear()
+
+    # -- asking
+
+    def request(self, *, broker_epoch: int, max_wait_ms: int, max_bytes: int, now_ms: int) -> FetchRequest | None:
+        """The next request; None if nothing can be asked right now."""
+        wanted = {
+            key: asked for key, partition in self._partitions.items() if (asked := self._ask(partition, now_ms))
+        }
+        if not wanted:
+            return None
+        if not self._uses_sessions:
+            self._told.clear()
+        changed = {key: asked for key, asked in wanted.items() if self._told.get(key) != asked}
+        gone = [key for key in self._told if key not in wanted]
+        for key in gone:
+            del self._told[key]
+        self._told.update(changed)
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch if self._uses_sessions else -1,
+            topics=self._topics(changed),
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in _by_topic(gone).items()
+            ],
+        )
+
+    def _ask(self, partition: Partition, now_ms: int) -> _Asked | None:
+        key = partition.topic_id, partition.name.partition
+        if partition.following is None or not partition.is_online or self._rests.get(key, 0) > now_ms:
+            return None
+        if not partition.is_kept:
+            return None  # asking for more says that what it has is safe
+        offset, epoch = partition.following.position
+        return _Asked(partition.leader_epoch, offset, epoch, partition.log.start_offset)
+
+    def _topics(self, changed: Mapping[Key, _Asked]) -> list[FetchTopic]:
+        found: dict[bytes, list[FetchPartition]] = {}
+        for (topic_id, number), asked in changed.items():
+            found.setdefault(topic_id, []).append(
+                FetchPartition(
+                    partition=number,
+                    current_leader_epoch=asked.leader_epoch,
+                    fetch_offset=asked.offset,
+                    last_fetched_epoch=asked.epoch,
+                    log_start_offset=asked.start_offset,
+                    partition_max_bytes=self.fetch_bytes,
+                )
+            )
+        return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in found.items()]
+
+    # -- answers
+
+    def take(self, response: FetchResponse, now_ms: int) -> Taken:
+        """Do what an answer says, partition by partition: an error of one is its own."""
+        if response.error_code != ErrorCode.NONE:
+            self.forget()
+            if response.error_code not in _SESSION_LOST:
+                logger.warning("fetch_refused code=%s", ErrorCode(response.error_code).name)
+            return Taken(0, 0)
+        if self._uses_sessions:
+            self._session_id = response.session_id
+            self._session_epoch = self._session_epoch + 1 if response.session_id else 0
+        got = cut = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = topic.topic_id, data.partition_index
+                partition, asked = self._partitions.get(key), self._told.get(key)
+                if partition is None or asked is None or not self._is_current(partition, asked):
+                    continue
+                try:
+                    cut += self._take_one(key, partition, data, now_ms)
+                except PenstockError as error:
+                    self._rests[key] = now_ms + REST_MS
+                    logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))
+                else:
+                    got += len(data.records or b"")
+        return Taken(got, cut)
+
+    @staticmethod
+    def _is_current(partition: Partition, asked: _Asked) -> bool:
+        """Whether an answer is still about what the partition is."""
+        following = partition.following
+        return (
+            following is not None
+            and partition.is_online
+            and partition.leader_epoch == asked.leader_epoch
+            and following.position.offset == asked.offset
+        )
+
+    def _take_one(self, key: Key, partition: Partition, data: PartitionData, now_ms: int) -> int:
+        following = partition.following
+        assert following is not None
+        cut = 0
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            cut = self._start_over(key, partition, following, data, now_ms)
+        elif data.error_code != ErrorCode.NONE:
+            self._rests[key] = now_ms + REST_MS
+        elif data.diverging_epoch is not None:
+            if partition.log.is_syncing or data.diverging_epoch.epoch < 0:
+                self._rests[key] = now_ms + SYNC_MS
+                self._told.pop(key, None)
+                return 0
+            cut = following.diverged(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
+        else:
+            following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
+            if data.records:
+                partition.took()
+        partition.settle()
+        return cut
+
+    def _start_over(
+        self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
+    ) -> int:
+        """The leader has nothing at this offset. If that is because it has trimmed it, go on where it begins."""
+        log = partition.log
+        if data.log_start_offset <= log.end_offset or log.is_syncing:
+            self._rests[key] = now_ms + REST_MS
+            return 0
+        cut = log.end_offset - log.start_offset
+        following.start_over(data.log_start_offset, now_ms)
+        return cut
+
+
+def _by_topic(keys: Iterable[Key]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for topic_id, number in keys:
+        found.setdefault(topic_id, []).append(number)
+    return found

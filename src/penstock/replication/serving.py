@@ -1,0 +1,49 @@
+"""A leader's answer to a follower: its log as it is, committed or not, or where the two logs part."""
+
+from penstock.log.log import Log
+from penstock.replication.partition import Partition
+from penstock.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData, ReplicaState
+from penstock.wire.schema import Buffer
+
+
+def serve_follower(
+    partition: Partition,
+    wanted: FetchPartition,
+    follower: ReplicaState,
+    limit_bytes: int,
+    now_ms: int,
+    *,
+    force: bool,
+    blocking: bool = False,
+) -> PartitionData:
+    """What a follower gets. That it asks from an offset on says that it has everything before.
+
+    Raises Kafka's errors, and ColdRead where the disk would have to be waited for.
+    """
+    partition.check_epoch(wanted.current_leader_epoch)
+    log = partition.log
+    parting = parting_of(log, wanted)
+    records: Buffer = b""
+    if parting is None:
+        records = log.read(wanted.fetch_offset, limit_bytes, log.end_offset, blocking=blocking, force=force)
+        partition.fetched(follower.replica_id, follower.replica_epoch, wanted.fetch_offset, now_ms)
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=0,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=log.start_offset,
+        diverging_epoch=parting,
+        aborted_transactions=None,
+        records=records,
+    )
+
+
+def parting_of(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where the reader's last batch is not in this log: the epoch and the offset at which the two part (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end = log.epochs.end_of(wanted.last_fetched_epoch, log.end_offset)
+    if epoch >= wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end)

@@ -1,0 +1,293 @@
+"""Leading: what is committed, who is in sync, and what counts while nobody knows."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.image import PartitionState
+from penstock.replication.leadership import IsrWish, Leadership
+
+LEADER, A, B = 1, 2, 3
+LAG_MS = 1000
+EPOCHS = {A: 20, B: 30}
+
+
+def state(*isr: int, version: int = 7, replicas: tuple[int, ...] = (LEADER, A, B)) -> PartitionState:
+    return PartitionState(replicas=replicas, leader=LEADER, leader_epoch=4, isr=isr or replicas, version=version)
+
+
+def leading(*isr: int, end: int = 10, mark: int = 0, tracks: int = 1) -> Leadership:
+    return Leadership(
+        node_id=LEADER,
+        state=state(*isr),
+        ends=[end] * tracks,
+        high_watermarks=[mark] * tracks,
+        lag_max_ms=LAG_MS,
+        now_ms=0,
+    )
+
+
+def fetch(lead: Leadership, node: int, offset: int, now_ms: int = 0, track: int = 0) -> bool:
+    return lead.fetched(node, EPOCHS[node], track, offset, now_ms)
+
+
+def mark(lead: Leadership, track: int = 0) -> int:
+    return lead.tracks[track].high_watermark
+
+
+# -- what is committed
+
+
+def test_who_is_alone_in_the_isr_commits_what_it_has() -> None:
+    lead = leading(LEADER)
+    assert mark(lead) == 10
+    assert lead.appended(0, 12)
+    assert mark(lead) == 12
+
+
+def test_committed_is_what_all_in_the_isr_have() -> None:
+    lead = leading()
+    assert not fetch(lead, A, 10)
+    assert mark(lead) == 0, "the other one has not been heard of"
+    assert fetch(lead, B, 8)
+    assert mark(lead) == 8
+    assert fetch(lead, B, 10)
+    assert not lead.appended(0, 15)
+    assert mark(lead) == 10
+
+
+def test_who_is_not_in_the_isr_holds_nobody_back() -> None:
+    lead = leading(LEADER, A)
+    fetch(lead, B, 2)
+    assert fetch(lead, A, 9)
+    assert mark(lead) == 9
+
+
+def test_it_never_goes_back() -> None:
+    lead = leading()
+    fetch(lead, A, 10)
+    fetch(lead, B, 10)
+    assert not fetch(lead, A, 3)
+    assert mark(lead) == 10
+
+
+def test_a_new_leader_knows_how_much_is_committed_only_when_its_own_epoch_is() -> None:
+    lead = leading(mark=6)
+    assert not lead.tracks[0].is_settled
+    fetch(lead, A, 10)
+    fetch(lead, B, 9)
+    assert not lead.tracks[0].is_settled
+    fetch(lead, B, 10)
+    assert lead.tracks[0].is_settled
+
+
+def test_a_follower_of_an_older_life_is_not_believed() -> None:
+    lead = leading(LEADER, A)
+    lead.fetched(A, 21, 0, 5, 0)
+    assert not lead.fetched(A, 20, 0, 10, 0)
+    assert mark(lead) == 5
+
+
+def test_a_follower_that_was_restarted_counts_by_what_it_shows_again() -> None:
+    lead = leading(LEADER, A)
+    lead.fetched(A, 20, 0, 10, 0)
+    lead.appended(0, 20)
+    lead.fetched(A, 21, 0, 4, 0)
+    assert mark(lead) == 10
+    lead.fetched(A, 21, 0, 20, 0)
+    assert mark(lead) == 20
+
+
+def test_strangers_do_not_count() -> None:
+    lead = leading(LEADER, A)
+    assert not lead.fetched(9, 90, 0, 10, 0)
+    assert mark(lead) == 0
+
+
+# -- the ISR shrinks
+
+
+def test_who_is_behind_for_too_long_is_to_go() -> None:
+    lead = leading()
+    fetch(lead, A, 10, now_ms=1500)
+    fetch(lead, B, 9, now_ms=1500)
+    assert lead.wish(1000, EPOCHS) is None
+    wish = lead.wish(1001, EPOCHS)
+    assert wish == IsrWish(isr=(LEADER, A), version=7, joining={})
+
+
+def test_who_has_everything_is_in_sync_however_long_it_is_silent() -> None:
+    lead = leading()
+    for node in (A, B):
+        fetch(lead, node, 10)
+    assert lead.wish(10 * LAG_MS, EPOCHS) is None
+    lead.appended(0, 11)
+    wish = lead.wish(10 * LAG_MS, EPOCHS)
+    assert wish is not None
+    assert wish.isr == (LEADER,)
+
+
+def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
+    """A follower under load never has everything; that it had what the leader had when it last asked will do."""
+    lead = leading(LEADER, A, end=0)
+    for moment in range(1, 100):
+        lead.appended(0, moment * 10)
+        fetch(lead, A, (moment - 1) * 10, now_ms=moment * 100)
+        assert lead.wish(moment * 100, EPOCHS) is None
+
+
+def test_who_is_slower_than_the_producers_is_to_go_in_the_end() -> None:
+    lead = leading(LEADER, A, end=0)
+    gone_ms = None
+    for moment in range(1, 100):
+        lead.appended(0, moment * 10)
+        fetch(lead, A, moment * 5, now_ms=moment * 100)
+        if lead.wish(moment * 100, EPOCHS) is not None:
+            gone_ms = moment * 100
+            break
+    assert gone_ms is not None
+    assert gone_ms > LAG_MS
+
+
+def test_until_it_is_known_that_one_has_gone_it_counts() -> None:
+    lead = leading()
+    fetch(lead, A, 10)
+    wish = lead.wish(LAG_MS + 1, EPOCHS)
+    assert wish is not None
+    lead.asks(wish)
+    assert mark(lead) == 0
+    lead.answered(wish, conflict=False)
+    assert mark(lead) == 0
+    lead.follow(state(LEADER, A, version=8), LAG_MS + 1)
+    assert mark(lead) == 10
+
+
+# -- the ISR grows
+
+
+def test_who_has_all_that_is_committed_may_join_in_the_life_in_which_it_was_seen() -> None:
+    lead = leading(LEADER, A)
+    fetch(lead, A, 10)
+    fetch(lead, B, 9)
+    assert lead.wish(1, EPOCHS) is None
+    fetch(lead, B, 10)
+    assert lead.wish(1, EPOCHS) == IsrWish(isr=(LEADER, A, B), version=7, joining={B: EPOCHS[B]})
+    assert lead.wish(1, {A: 20, B: 31}) is None, "it is registered anew since"
+    assert lead.wish(1, {A: 20}) is None, "it is gone"
+
+
+def test_nobody_joins_before_it_has_what_the_leader_began_with() -> None:
+    """What was there before this epoch may be committed already, though this leader does not know it."""
+    lead = leading(LEADER, A, mark=3)
+    fetch(lead, B, 9)
+    assert lead.wish(1, EPOCHS) is None
+
+
+def test_who_is_about_to_join_counts_at_once() -> None:
+    lead = leading(LEADER, A)
+    fetch(lead, A, 10)
+    fetch(lead, B, 10)
+    wish = lead.wish(1, EPOCHS)
+    assert wish is not None
+    lead.asks(wish)
+    lead.appended(0, 20)
+    fetch(lead, A, 20)
+    assert mark(lead) == 10, "it may be in the ISR, and elected, any moment"
+    fetch(lead, B, 20)
+    assert mark(lead) == 20
+
+
+def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written() -> None:
+    lead = leading(LEADER, A)
+    fetch(lead, A, 10)
+    fetch(lead, B, 10)
+    wish = lead.wish(1, EPOCHS)
+    assert wish is not None
+    lead.asks(wish)
+    lead.answered(wish, conflict=False)
+    lead.appended(0, 20)
+    fetch(lead, A, 20)
+    assert mark(lead) == 10
+    lead.follow(state(LEADER, A, version=9), 2)
+    assert mark(lead) == 20
+
+
+def test_one_change_at_a_time_and_none_on_what_is_known_to_be_old() -> None:
+    lead = leading()
+    fetch(lead, A, 10)
+    wish = lead.wish(LAG_MS + 1, EPOCHS)
+    assert wish is not None
+    lead.asks(wish)
+    assert lead.wish(LAG_MS + 2, EPOCHS) is None
+    lead.answered(wish, conflict=True)
+    assert lead.wish(LAG_MS + 3, EPOCHS) is None
+    lead.follow(state(version=8), LAG_MS + 4)
+    again = lead.wish(LAG_MS + 4, EPOCHS)
+    assert again is not None
+    assert again.version == 8
+
+
+# -- replicas come and go
+
+
+def test_replicas_that_are_added_and_taken_away_are_followed() -> None:
+    lead = leading(LEADER, A)
+    lead.follow(replace(state(LEADER, A, version=8), replicas=(LEADER, A, B, 4)), 5)
+    lead.fetched(4, 40, 0, 10, 5)
+    fetch(lead, A, 10)
+    wish = lead.wish(6, {**EPOCHS, 4: 40})
+    assert wish is not None
+    assert wish.isr == (LEADER, A, 4)
+    lead.follow(replace(state(LEADER, A, version=9), replicas=(LEADER, A)), 7)
+    assert lead.wish(8, {**EPOCHS, 4: 40}) is None
+    assert not lead.fetched(4, 40, 0, 10, 9)
+
+
+# -- companions
+
+
+def test_in_sync_means_in_all_logs() -> None:
+    lead = leading(LEADER, A, tracks=2)
+    fetch(lead, A, 10)
+    assert mark(lead) == 10
+    assert mark(lead, 1) == 0
+    fetch(lead, A, 10, track=1)
+    fetch(lead, B, 10)
+    assert lead.wish(1, EPOCHS) is None
+    fetch(lead, B, 10, track=1)
+    wish = lead.wish(1, EPOCHS)
+    assert wish is not None
+    lead.follow(state(version=8), 1)
+    lead.appended(1, 11)
+    fetch(lead, A, 11, LAG_MS * 5, track=1)
+    gone = lead.wish(LAG_MS * 5, EPOCHS)
+    assert gone is not None
+    assert gone.isr == (LEADER, A)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "fetch", "state"]), st.sampled_from([A, B]), st.integers(0, 30)),
+        max_size=60,
+    )
+)
+def test_committed_is_never_more_than_anyone_in_the_isr_has_shown(steps: list[tuple[str, int, int]]) -> None:
+    lead, shown, end, last = leading(end=0), {A: -1, B: -1}, 0, 0
+    isr, version = {LEADER, A, B}, 7
+    for moment, (step, node, number) in enumerate(steps):
+        before = mark(lead)
+        if step == "append":
+            end += number
+            lead.appended(0, end)
+        elif step == "fetch":
+            shown[node] = min(number, end)
+            fetch(lead, node, shown[node], moment)
+        else:
+            version += 1
+            isr = isr ^ {node}
+            lead.follow(state(*sorted(isr), version=version), moment)
+        last = mark(lead)
+        assert last >= before
+        if last > before:
+            assert last <= min([end, *(shown[member] for member in isr if member != LEADER)])
