@@ -53,11 +53,12 @@ class Track:
 
     __slots__ = ("end", "epoch_start", "followers", "high_watermark")
 
-    def __init__(self, end: int, high_watermark: int) -> None:
+    def __init__(self, end: int, epoch_start: int, high_watermark: int) -> None:
         self.end = end
-        self.epoch_start: Final = end
+        """Of what the leader has, as safe as the topic wants it."""
+        self.epoch_start: Final = epoch_start
         """Where the leader's epoch begins. Until that much is committed, nobody knows how much is (KIP-207)."""
-        self.high_watermark = min(high_watermark, end)
+        self.high_watermark = min(high_watermark, epoch_start)
         self.followers: dict[int, Progress] = {}
 
     @property
@@ -74,13 +75,14 @@ class Leadership:
         node_id: int,
         state: PartitionState,
         ends: Sequence[int],
+        epoch_starts: Sequence[int],
         high_watermarks: Sequence[int],
         lag_max_ms: int,
         now_ms: int,
     ) -> None:
         self._node_id = node_id
         self.lag_max_ms = lag_max_ms
-        self.tracks: Final = [Track(end, mark) for end, mark in zip(ends, high_watermarks, strict=True)]
+        self.tracks: Final = [Track(*each) for each in zip(ends, epoch_starts, high_watermarks, strict=True)]
         self._epochs: dict[int, int] = {}
         """The broker epoch that each follower was last seen in."""
         self._wished: set[int] = set()
@@ -189,8 +191,11 @@ class Leadership:
         self._is_asking = True
         self._wished.update(wish.isr)
 
-    def answered(self, wish: IsrWish, *, conflict: bool) -> None:
-        """The store has answered, or will not. What it has written shows in the image, and only that counts."""
+    def answered(self, wish: IsrWish, *, is_outdated: bool) -> None:
+        """The store has answered, or will not. What it has written shows in the image, and only that counts.
+
+        `is_outdated`: the partition's state is another one by now (and not: a broker that was to join is gone).
+        """
         self._is_asking = False
-        if conflict:
+        if is_outdated:
             self._lost_version = wish.version

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from penstock.cluster.image import PartitionState
+from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError, StorageError
@@ -123,7 +123,8 @@ class Partition:
             self.leadership = Leadership(
                 node_id=node_id,
                 state=state,
-                ends=(log.end_offset,),
+                ends=(self.kept_end,),
+                epoch_starts=(log.end_offset,),
                 high_watermarks=(self.high_watermark,),
                 lag_max_ms=lag_max_ms,
                 now_ms=now_ms,
@@ -136,17 +137,20 @@ class Partition:
         if is_alone:
             self.leadership = None
         self._set_express()
+        self._keep_soon()
 
-    def stand_by(self, state: PartitionState) -> None:
+    def stand_by(self, state: PartitionState, node_id: int) -> None:
         """Another broker leads, or none does: whoever waits here is told to look elsewhere."""
-        if self.is_leader or self.leader_epoch != state.leader_epoch:
-            self.following = Following(self.log, self.high_watermark) if state.leader >= 0 else None
+        has_leader = state.leader not in (NO_LEADER, node_id)
+        if self.is_leader or self.leader_epoch != state.leader_epoch or has_leader != (self.following is not None):
+            self.following = Following(self.log, self.high_watermark) if has_leader else None
         self.leader_epoch = state.leader_epoch
         if self.is_leader:
             self.is_leader = False
             self.leadership = None
             self._set_express()
             self._wake_all()
+        self._keep_soon()
 
     def settle(self) -> None:
         """What this follower has, or has no more, was changed by its leader's answer."""
@@ -157,15 +161,24 @@ class Partition:
         self.advance(mark)
 
     def took(self) -> None:
-        """A follower has appended what its leader sent: have it made as safe as the topic wants it."""
-        if self.log.settings.flush is not Flush.OS:
+        """A follower has appended what its leader sent."""
+        self._keep_soon()
+
+    def _keep_soon(self) -> None:
+        """Have the log made as safe as the topic wants it. One that was killed may have left it otherwise."""
+        if not self.is_kept:
             self.on_append(self)
 
     @property
     def is_kept(self) -> bool:
         """Whether everything in the log is as safe as the topic wants it."""
+        return self.kept_end >= self.log.end_offset
+
+    @property
+    def kept_end(self) -> int:
+        """Everything below is as safe as the topic wants it."""
         log = self.log
-        return log.settings.flush is Flush.OS or log.checkpoint.synced_to >= log.end_offset
+        return log.end_offset if log.settings.flush is Flush.OS else min(log.checkpoint.synced_to, log.end_offset)
 
     @property
     def is_settled(self) -> bool:

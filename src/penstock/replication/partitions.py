@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from penstock.cluster.image import ClusterImage, PartitionState, Topic
+from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Topic
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition
@@ -56,6 +56,8 @@ class Partitions:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}
         self.by_id: Final[dict[bytes, dict[int, Partition]]] = {}
         """Those that it leads."""
+        self.broker_epoch = NO_EPOCH
+        """Of this broker's registration: it leads what it was elected for in this one, not in an earlier life."""
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
         self.on_append: Callable[[Partition], None] | None = None
@@ -99,6 +101,11 @@ class Partitions:
             self._follow(topic)
         self._seen = {} if self.is_incomplete else dict(image.topics)
         self.open_batches = any(may_open(self._settings_of(image.topics[topic_id])) for topic_id in self.by_id)
+
+    def register(self, broker_epoch: int) -> None:
+        """This broker is registered anew: what it led until now, it leads no more until it is elected again."""
+        self.broker_epoch = broker_epoch
+        self._seen = {}
 
     def _changed(self, image: ClusterImage) -> list[Topic]:
         """The topics that are not what they were when they were last looked at."""
@@ -160,14 +167,12 @@ class Partitions:
                 log = self._open_log(wanted, name, settings)
             except StorageError as error:
                 reason = str(error)
-        # How far a log with other replicas is committed, they have to say.
-        is_shared = log is not None and wanted.state.replicas != (self._node_id,)
         partition = Partition(
             topic_id=wanted.topic.topic_id,
             name=name,
             leader_epoch=-1,
             log=log,
-            high_watermark=log.start_offset if log is not None and is_shared else None,
+            high_watermark=log.start_offset if log is not None else 0,  # how far it is committed, roles will tell
         )
         if log is None:
             logger.error("partition_offline partition=%s reason=%r", name, reason)
@@ -200,14 +205,14 @@ class Partitions:
         for number, partition in self.replicas.get(topic.topic_id, {}).items():
             state = topic.partitions[number]
             partition.configure(settings)
-            leads = state.leader == self._node_id
+            leads = state.leader == self._node_id and state.leader_broker_epoch == self.broker_epoch
             if partition.is_online:
                 if settings.storage is Storage.MEMORY:
                     partition.log.offset_limit = state.reserved_to
                 if leads:
                     partition.lead(state, self._node_id, self._lag_max_ms(), now_ms)
                 else:
-                    partition.stand_by(state)
+                    partition.stand_by(state, self._node_id)
             partition.leader_epoch = state.leader_epoch
             if leads:
                 self.by_id.setdefault(topic.topic_id, {})[number] = partition
