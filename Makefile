@@ -30,7 +30,7 @@ simulate: $(STAMP)
 	$(BIN)/pytest -m slow tests/simulation
 
 chaos: $(STAMP)
-	$(BIN)/pytest -m slow tests/chaos
+	$(BIN)/pytest -m slow tests/chaos tests/coordination
 
 fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0

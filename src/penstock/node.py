@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,16 +18,19 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.registry import load_handlers
-from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
+from penstock.cluster.controller import ControllerSettings
+from penstock.cluster.controlling import Controlling
+from penstock.cluster.identity import FolderIdentity
+from penstock.cluster.image import Topic
+from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import plan_new_epochs
+from penstock.cluster.registration import Identity
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.store import ABSENT, Op, Put
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import uuid_text
+from penstock.foundation.ids import TopicPartition, uuid_text
 from penstock.log.disk import OsDisk
+from penstock.log.folder import LogFolder
 from penstock.network.http import HttpConnection, HttpRequest, HttpResponse
 from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
@@ -39,6 +43,8 @@ logger = logging.getLogger(__name__)
 THREADS = 4
 IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
+LEAVE_S = 10.0
+"""How long a broker that stops waits for others to lead what it leads."""
 
 
 class DataFolderInUse(PenstockError):
@@ -85,8 +91,12 @@ class NodeSettings:
 class Node:
     """Everything one process runs, started in order and stopped in the opposite one."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(
+        self, settings: NodeSettings, on_failure: Callable[[PenstockError], None] = lambda error: None
+    ) -> None:
+        """`on_failure`: the node cannot go on, and should be stopped."""
         self._settings = settings
+        self._on_failure = on_failure
         self._lock_fd = -1
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
         self._servers: list[asyncio.Server] = []
@@ -101,6 +111,8 @@ class Node:
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_folder(settings.data_dir)
+        self._disk = OsDisk(settings.data_dir, self._threads)
+        folder = FolderIdentity.of(self._disk, settings.node_id)
         load_handlers()
         clock = SystemClock()
         self._store = EmbeddedStore(settings.data_dir / "metadata.db")
@@ -143,14 +155,20 @@ class Node:
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
         await self._listen(loop)
-        await self._register(metadata)
-        metadata.listeners += [partitions.apply, coordinators.apply, self._listener.apply]
+        self._make_member(folder, configs, clock)
+        await self._membership.prepare()
+        # Whoever is registered may be elected: the logs are opened first.
         partitions.apply(metadata.image)
         partitions.remove_strays(metadata.image)
+        await self._membership.join()
+        await self._controlling.settle()
+        metadata.listeners += [partitions.apply, coordinators.apply, self._listener.apply]
+        partitions.apply(metadata.image)
         coordinators.apply(metadata.image)
         for server in self._servers:
             await server.start_serving()
-        self._tasks = [loop.create_task(self._upkeep.run()), loop.create_task(self._sweep())]
+        work = (self._upkeep.run(), self._sweep(), self._controlling.run())
+        self._tasks = [loop.create_task(each) for each in work]
         self.ready = True
 
     def _keep_logs(self, clock: Clock, configs: Configs) -> None:
@@ -159,7 +177,7 @@ class Node:
         self._flusher = Flusher(self._threads)
         self._partitions = Partitions(
             node_id=settings.node_id,
-            disk=OsDisk(settings.data_dir, self._threads),
+            disk=self._disk,
             clock=clock,
             boot_id=_boot_id(),
             settings_of=configs.log_settings,
@@ -209,33 +227,51 @@ class Node:
     def _http_connection(self) -> HttpConnection:
         return HttpConnection(self._answer_http, self._http_connections)
 
-    async def _register(self, metadata: Metadata) -> None:
-        """Make the cluster if it is new, register this broker, and take up its partitions under new epochs."""
-        address = self._settings.advertise or self.listen
-        host = "127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host
-        registration = {
-            "host": host,
-            "port": address.port,
-            "http": str(self.http),
-            "incarnation": uuid_text(secrets.token_bytes(16)),
-        }
-        node_id = self._settings.node_id
+    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock) -> None:
+        """Make what registers this broker, and what is the controller if there is no other."""
+        settings, metadata, logs = self._settings, self._metadata, LogFolder(self._disk)
+        address = settings.advertise or self.listen
+        identity = Identity(
+            node_id=settings.node_id,
+            host="127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host,
+            port=address.port,
+            folder=folder.folder,
+            cluster_id=folder.cluster_id,
+            http=str(self.http),
+            rack=configs["broker.rack"] or None,
+            host_id=configs["broker.host.id"] or socket.gethostname(),
+        )
+        self._membership = Membership(
+            store=self._store,
+            metadata=metadata,
+            identity=identity,
+            is_lost=lambda topic, number: logs.is_lost(
+                LogFolder.path(TopicPartition(topic.name, number), topic.topic_id)
+            ),
+            note_cluster=lambda cluster_id: folder.save(self._disk, cluster_id),
+            on_registered=self._registered,
+            on_refused=self._refused,
+        )
+        self._controlling = Controlling(
+            node_id=settings.node_id,
+            store=self._store,
+            metadata=metadata,
+            clock=clock,
+            is_unclean=_is_unclean,
+            settings=lambda: ControllerSettings(
+                rebalances_leaders=configs["auto.leader.rebalance.enable"],
+                rebalances_after_ms=1000 * configs["leader.imbalance.check.interval.seconds"],
+            ),
+        )
 
-        def plan(image: ClusterImage) -> list[Op]:
-            ops: list[Op] = []
-            if not image.cluster_id:
-                cluster_id = uuid_text(secrets.token_bytes(16))
-                ops.append(Put(keys.CLUSTER, keys.encode({"cluster_id": cluster_id}), ABSENT))
-            others = [node for node in image.brokers if node != node_id]
-            if others:
-                raise DataFolderInUse(
-                    f"{self._settings.data_dir} belongs to broker {others[0]}; start it with --node-id {others[0]}"
-                )
-            key = keys.broker(node_id)
-            ops.append(Put(key, keys.encode(registration), image.versions.get(key, ABSENT)))
-            return ops + plan_new_epochs(image, node_id)
+    def _registered(self, broker_epoch: int) -> None:
+        self._partitions.register(broker_epoch)
+        if self.ready:
+            self._partitions.apply(self._metadata.image)
 
-        await metadata.change(plan)
+    def _refused(self, error: PenstockError) -> None:
+        logger.error("broker_refused reason=%r", str(error))
+        self._on_failure(error)
 
     async def _sweep(self) -> None:
         """Close idle connections, now and then."""
@@ -259,7 +295,8 @@ class Node:
         return HttpResponse(status=HTTPStatus.NOT_FOUND, body=b"nothing here; try /healthz, /readyz or /metrics\n")
 
     async def stop(self) -> None:
-        """Stop taking requests, answer what is under way, sync and close the logs."""
+        """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""
+        await self._membership.leave(LEAVE_S)
         self.ready = False
         for server in self._servers:
             server.close()
@@ -273,9 +310,15 @@ class Node:
         await self._flusher.close()
         await self._upkeep.close()
         self._partitions.close()
+        await self._membership.close()
+        await self._metadata.close()
         await self._store.close()
         self._threads.shutdown()
         os.close(self._lock_fd)
+
+
+def _is_unclean(topic: Topic) -> bool:
+    return topic.configs.get("unclean.leader.election.enable") == "true"
 
 
 def _boot_id() -> str:

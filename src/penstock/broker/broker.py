@@ -62,6 +62,12 @@ class Broker:
     def image(self) -> ClusterImage:
         return self.metadata.image
 
+    @property
+    def controller_id(self) -> int:
+        """Whom clients take for the controller: any broker will do while there is none, for every one can decide."""
+        known = self.image.controller_id
+        return known if known in self.image.brokers else self.node_id
+
     def partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
         """The partition, by its topic's name or (where the name is empty) id. Raises Kafka's errors."""
         table = self.partitions.by_name.get(topic) if topic else self.partitions.by_id.get(topic_id)

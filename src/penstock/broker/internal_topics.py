@@ -4,7 +4,9 @@ import contextlib
 from typing import Final
 
 from penstock.broker.broker import Broker
-from penstock.cluster.topics import NewTopic, plan_create
+from penstock.cluster.administration import create_topic
+from penstock.cluster.placement import open_brokers
+from penstock.cluster.topics import NewTopic
 from penstock.foundation.errors import TopicExists
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
@@ -18,7 +20,7 @@ def _wanted(name: str, broker: Broker) -> NewTopic:
         name=name,
         partitions=setting[prefix + "num.partitions"],
         # As many as there can be: a reassignment raises the number when more brokers have joined.
-        replication_factor=min(setting[prefix + "replication.factor"], len(broker.image.brokers)),
+        replication_factor=min(setting[prefix + "replication.factor"], len(open_brokers(broker.image))),
         configs={
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -32,9 +34,7 @@ async def make_internal_topic(name: str, broker: Broker) -> None:
     if name not in broker.image.by_name:
         topic_id = broker.new_topic_id()
         with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
-            await broker.metadata.change(
-                lambda image: plan_create(image, _wanted(name, broker), topic_id, broker.topic_defaults())
-            )
+            await create_topic(broker.metadata, _wanted(name, broker), topic_id, broker.topic_defaults())
     for runtimes in (broker.groups, broker.transactions):
         if runtimes.topic == name:
             await runtimes.settle()

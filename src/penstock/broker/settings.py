@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.cluster.settings import CLUSTER_SETTINGS, PLACE_SETTINGS
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
 from penstock.log.settings import DAY_MS, LOG_SETTINGS
@@ -28,6 +29,7 @@ STATIC_SETTINGS: Final = (
     number(
         "queued.max.request.bytes", 512 << 20, 1 << 20, "Bytes of half-received requests held at one time.", Kind.LONG
     ),
+    *PLACE_SETTINGS,
 )
 """Read once, when the process starts."""
 
@@ -50,6 +52,6 @@ def _topic_defaults() -> list[Setting]:
 
 
 BROKER_SETTINGS: Final = Table(
-    [*OWN_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS, *STATIC_SETTINGS, *_topic_defaults()]
+    [*OWN_SETTINGS, *CLUSTER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS, *STATIC_SETTINGS, *_topic_defaults()]
 )
 READ_ONLY: Final = frozenset(entry.name for entry in STATIC_SETTINGS)

@@ -101,7 +101,13 @@ async def run(settings: NodeSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    node = Node(settings)
+    failures: list[PenstockError] = []
+
+    def fail(error: PenstockError) -> None:
+        failures.append(error)
+        stop.set()
+
+    node = Node(settings, on_failure=fail)
     await node.start()
     # What start-up left behind lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -112,6 +118,8 @@ async def run(settings: NodeSettings) -> None:
     await stop.wait()
     click.echo("penstock is stopping")
     await node.stop()
+    if failures:
+        raise failures[0]
 
 
 def _raise_file_limit() -> None:

@@ -1,25 +1,87 @@
 """The image: an immutable copy of all cluster metadata, rebuilt from the store's watch. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.cluster import keys
-from penstock.coordination.store import Change, Versioned
+from penstock.coordination.store import ABSENT, Change, Versioned
+from penstock.foundation.ids import uuid_text
 
 NO_LEADER: Final = -1
-_EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+NO_BROKER: Final = -1
+NO_EPOCH: Final = -1
+AS_MANY_AS_THERE_ARE: Final = -1
+EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """One partition of one topic that is never made again."""
+
+    topic_id: bytes
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
+    """A broker that is registered."""
+
     node_id: int
     host: str
     port: int
     rack: str | None = None
     http: str = ""
-    incarnation: str = ""
+    host_id: str = ""
+    """The machine. Several brokers on one are one failure domain."""
+    epoch: int = NO_EPOCH
+    """The number of this registration. No other one ever had it."""
+    folder: str = ""
+    """The id of the data folder: what a broker that has been restarted knows its old registration by."""
+    leaving: bool = False
+    """It is about to stop: leads nothing that another can lead, and joins no ISR."""
+    lost: Mapping[Place, int] = field(default_factory=lambda: EMPTY)
+    """Partitions of which it was the last in sync and has no data, and their leader epochs when it said so: it leads
+    none of them unless somebody asks for that. Once somebody leads, the partition is lost no more."""
+
+    def dump(self) -> bytes:
+        """As the store holds it."""
+        value = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "node_id"}
+        value["lost"] = [[uuid_text(place.topic_id), place.number, epoch] for place, epoch in self.lost.items()]
+        return keys.encode(value)
+
+    @classmethod
+    def read(cls, node_id: int, value: Mapping[str, Any]) -> "Broker":
+        return cls(
+            node_id=node_id,
+            host=value["host"],
+            port=value["port"],
+            rack=value.get("rack"),
+            http=value.get("http", ""),
+            host_id=value.get("host_id", ""),
+            epoch=value.get("epoch", NO_EPOCH),
+            folder=value.get("folder", ""),
+            leaving=value.get("leaving", False),
+            lost={Place(keys.topic_id_of(text), number): epoch for text, number, epoch in value.get("lost", ())},
+        )
+
+    def has_lost(self, place: Place, state: "PartitionState") -> bool:
+        """Whether it has nothing of a partition that it was the last in sync with."""
+        return self.lost.get(place, NO_EPOCH) >= state.leader_epoch
+
+    @property
+    def failure_domain(self) -> tuple[str, str]:
+        """Rack and machine. A broker that names no machine is one of its own."""
+        return self.rack or "", self.host_id or f"broker-{self.node_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Who is the controller: which broker, in which registration, and the how-manieth there ever was."""
+
+    node_id: int
+    broker_epoch: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +94,8 @@ class PartitionState:
     isr: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    leader_broker_epoch: int = NO_EPOCH
+    """The registration that the leader was elected in. One that was restarted since does not lead in this epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
     """The offsets that a memory partition may give. When it restarts, empty, it begins above all it ever gave."""
@@ -46,24 +110,51 @@ class PartitionState:
 
     @classmethod
     def read(cls, value: Mapping[str, Any], version: int) -> "PartitionState":
-        lists = {name: tuple(value[name]) for name in ("replicas", "isr", "adding", "removing")}
         return cls(
+            replicas=tuple(value["replicas"]),
             leader=value["leader"],
             leader_epoch=value["leader_epoch"],
+            isr=tuple(value["isr"]),
+            adding=tuple(value["adding"]),
+            removing=tuple(value["removing"]),
+            leader_broker_epoch=value.get("leader_broker_epoch", NO_EPOCH),
             reserved_from=value["reserved_from"],
             reserved_to=value["reserved_to"],
             version=version,
-            **lists,
         )
+
+    @property
+    def in_memory(self) -> bool:
+        return self.reserved_to > 0
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+
+Placed = tuple[Place, PartitionState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     topic_id: bytes
     name: str
-    configs: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    partitions: Mapping[int, PartitionState] = field(default_factory=lambda: _EMPTY)
+    configs: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
+    count: int = AS_MANY_AS_THERE_ARE
+    """How many partitions it has by its own key, which is written last."""
     version: int = 0
+
+    def dump(self) -> bytes:
+        """Its own key, as the store holds it."""
+        return keys.encode({"name": self.name, "configs": dict(self.configs), "partitions": self.count})
+
+    @classmethod
+    def read(cls, topic_id: bytes, value: Mapping[str, Any], version: int) -> "Topic":
+        """Without its partitions, which have keys of their own."""
+        count = value.get("partitions", AS_MANY_AS_THERE_ARE)
+        return cls(topic_id=topic_id, name=value["name"], configs=value["configs"], count=count, version=version)
 
     @property
     def is_internal(self) -> bool:
@@ -71,96 +162,233 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What there is of a topic and is not shown: its own key, or partitions that it does not count (yet)."""
+
+    topic: Topic | None = None
+    partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
+    """The cluster at one time. A topic is in it when all of its partitions are."""
+
     revision: int = 0
     cluster_id: str = ""
-    brokers: Mapping[int, Broker] = field(default_factory=lambda: _EMPTY)
-    topics: Mapping[bytes, Topic] = field(default_factory=lambda: _EMPTY)
-    by_name: Mapping[str, Topic] = field(default_factory=lambda: _EMPTY)
-    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: EMPTY)
+    folders: Mapping[int, str] = field(default_factory=lambda: EMPTY)
+    drained: frozenset[int] = frozenset()
+    controller: Controller | None = None
+    controller_epoch: int = 0
+    topics: Mapping[bytes, Topic] = field(default_factory=lambda: EMPTY)
+    by_name: Mapping[str, Topic] = field(default_factory=lambda: EMPTY)
+    waiting: Mapping[bytes, Waiting] = field(default_factory=lambda: EMPTY)
+    """What was written in part, or is to be removed."""
+    unfinished: Mapping[bytes, str] = field(default_factory=lambda: EMPTY)
+    """The topics that somebody makes partitions of in several transactions, and who."""
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Dynamic broker settings, by node id as text; "" holds those of the whole cluster."""
-    versions: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Versions of the keys that are not part of a topic."""
 
     def with_change(self, change: Change) -> "ClusterImage":
-        """The image after a change. Topics that it does not touch are shared with the old one."""
-        base = ClusterImage() if change.snapshot else self
-        draft = _Draft(base)
+        """The image after a change. What it does not touch is shared with the old one: it costs by the change."""
+        draft = _Draft(ClusterImage() if change.snapshot else self)
         for key, state in change.states.items():
             draft.apply(key, state)
         return draft.finish(change.revision)
 
+    def state(self, place: Place) -> PartitionState | None:
+        topic = self.topics.get(place.topic_id)
+        return topic.partitions.get(place.number) if topic is not None else None
+
+    def version(self, key: str) -> int:
+        """The version of a key that is not part of a topic; ABSENT if it is not there."""
+        return self.versions.get(key, ABSENT)
+
+    @property
+    def controller_id(self) -> int:
+        return self.controller.node_id if self.controller is not None else NO_BROKER
+
+    def placed(self, which: Callable[[PartitionState], object] | None = None) -> Iterator[Placed]:
+        """Every partition that is shown, or every one of which this is true."""
+        for topic_id, topic in self.topics.items():
+            for number, state in topic.partitions.items():
+                if which is None or which(state):
+                    yield Place(topic_id, number), state
+
+    def led_by(self, node_id: int) -> Iterator[Placed]:
+        return self.placed(lambda state: state.leader == node_id)
+
+    def held_by(self, node_id: int) -> Iterator[Placed]:
+        """The partitions that a broker has a replica of."""
+        return self.placed(lambda state: node_id in state.replicas)
+
+    def offline(self) -> Iterator[Placed]:
+        """The partitions that nobody leads."""
+        return self.placed(lambda state: state.leader not in self.brokers)
+
+    def under_replicated(self) -> Iterator[Placed]:
+        """The partitions that not all of their replicas are in sync with; one that is being added may lag."""
+        return self.placed(
+            lambda state: (
+                len(state.isr) < len(state.replicas) and {*state.replicas}.difference(state.isr, state.adding)
+            )
+        )
+
+    def eligible(self) -> dict[int, int]:
+        """The brokers that may join an ISR, and the epochs they are registered with."""
+        return {node: broker.epoch for node, broker in self.brokers.items() if not broker.leaving}
+
+    def may_stop(self, node_id: int) -> bool:
+        """Whether a broker neither leads what another could lead, nor is waited for by others that are in sync."""
+        able = {node for node, broker in self.brokers.items() if not broker.leaving} - {node_id}
+        counted = self.placed(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
+        return next(counted, None) is None
+
 
 class _Draft:
-    """A copy of an image that may be changed, one level deep at a time."""
+    """An image that is being made. Tables are copied when they are first changed; others see by that what did."""
 
     def __init__(self, base: ClusterImage) -> None:
         self._base = base
-        self._cluster_id = base.cluster_id
-        self._brokers = dict(base.brokers)
-        self._topics = dict(base.topics)
-        self._broker_configs = base.broker_configs  # the same one, unless it changes: others see by that
-        self._versions = dict(base.versions)
+        self._changed: dict[str, Any] = {}
+        self._headers: dict[bytes, Topic | None] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
+        self._reshaped: set[bytes] = set()
+        """Topics that may have come, gone, or have other partitions than before."""
+
+    def _table(self, name: str) -> dict[Any, Any]:
+        """A table of the image that may be changed."""
+        found = self._changed.get(name)
+        if found is None:
+            found = self._changed[name] = dict(getattr(self._base, name))
+        return found
+
+    def _put(self, name: str, key: Any, value: Any) -> None:
+        if value is not None:
+            self._table(name)[key] = value
+        elif key in self._changed.get(name, getattr(self._base, name)):
+            del self._table(name)[key]
 
     def apply(self, key: str, state: Versioned | None) -> None:
         room, _, rest = key.partition("/")
-        value = keys.decode(state.value) if state else None
-        if room == keys.TOPICS:
-            self._topic(keys.topic_id_of(rest), value, state)
-        elif room == keys.PARTITIONS:
-            self._partition(rest, value, state)
+        if room == keys.PARTITIONS:
+            self._partition(rest, state)
+        elif room == keys.TOPICS:
+            self._topic(keys.topic_id_of(rest), state)
         else:
-            if state is None:
-                self._versions.pop(key, None)
-            else:
-                self._versions[key] = state.version
-            if room == keys.CLUSTER and value:
-                self._cluster_id = value["cluster_id"]
-            elif room == keys.BROKERS:
-                self._put(self._brokers, int(rest), value and Broker(node_id=int(rest), **value))
-            elif room == keys.BROKER_CONFIGS:
-                changed = dict(self._broker_configs)
-                self._put(changed, rest, value)
-                self._broker_configs = changed
+            self._put("versions", key, state.version if state else None)
+            self._other(room, rest, keys.decode(state.value) if state else None)
 
-    @staticmethod
-    def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
-        if value is None:
-            table.pop(key, None)
+    def _other(self, room: str, rest: str, value: Any) -> None:
+        match room:
+            case keys.CLUSTER:
+                self._changed["cluster_id"] = value["cluster_id"] if value else ""
+            case keys.BROKERS:
+                self._put("brokers", int(rest), value and Broker.read(int(rest), value))
+            case keys.FOLDERS:
+                self._put("folders", int(rest), value)
+            case keys.DRAINED:
+                drained = self._changed.get("drained", self._base.drained)
+                self._changed["drained"] = drained - {int(rest)} if value is None else drained | {int(rest)}
+            case keys.UNFINISHED:
+                self._put("unfinished", keys.topic_id_of(rest), value)
+            case keys.BROKER_CONFIGS:
+                self._put("broker_configs", rest, value)
+            case keys.CONTROLLER:
+                self._changed["controller"] = value and Controller(**value)
+            case keys.CONTROLLER_EPOCH:
+                self._changed["controller_epoch"] = value or 0
+
+    def _topic(self, topic_id: bytes, state: Versioned | None) -> None:
+        known = self._header(topic_id)
+        found = Topic.read(topic_id, keys.decode(state.value), state.version) if state else None
+        if found is None or known is None or (found.count, found.name) != (known.count, known.name):
+            self._reshaped.add(topic_id)
+        self._headers[topic_id] = found
+
+    def _header(self, topic_id: bytes) -> Topic | None:
+        if topic_id in self._headers:
+            return self._headers[topic_id]
+        waiting = self._base.waiting.get(topic_id)
+        return self._base.topics.get(topic_id) or (waiting.topic if waiting else None)
+
+    def _partition(self, rest: str, state: Versioned | None) -> None:
+        name, _, text = rest.partition("/")
+        topic_id, number = keys.topic_id_of(name), int(text)
+        table = self._partitions.get(topic_id)
+        if table is None:
+            table = self._partitions[topic_id] = self._partitions_before(topic_id)
+        if state is None or number not in table:
+            self._reshaped.add(topic_id)
+        if state is None:
+            table.pop(number, None)
         else:
-            table[key] = value
+            table[number] = PartitionState.read(keys.decode(state.value), state.version)
 
-    def _topic(self, topic_id: bytes, value: Any, state: Versioned | None) -> None:
-        if value is None or state is None:
-            self._topics.pop(topic_id, None)
-            return
-        known = self._topics.get(topic_id)
-        self._topics[topic_id] = Topic(
-            topic_id=topic_id,
-            name=value["name"],
-            configs=value["configs"],
-            partitions=known.partitions if known else _EMPTY,
-            version=state.version,
-        )
-
-    def _partition(self, rest: str, value: Any, state: Versioned | None) -> None:
-        name, _, number = rest.partition("/")
-        topic_id = keys.topic_id_of(name)
-        known = self._topics.get(topic_id)
-        table = self._partitions.setdefault(topic_id, dict(known.partitions) if known else {})
-        self._put(table, int(number), PartitionState.read(value, state.version) if state else None)
+    def _partitions_before(self, topic_id: bytes) -> dict[int, PartitionState]:
+        shown, waiting = self._base.topics.get(topic_id), self._base.waiting.get(topic_id)
+        table = dict(shown.partitions) if shown else {}
+        if waiting is not None and waiting.partitions:
+            table |= waiting.partitions
+            self._reshaped.add(topic_id)
+        return table
 
     def finish(self, revision: int) -> ClusterImage:
-        for topic_id, table in self._partitions.items():
-            if topic_id in self._topics:
-                self._topics[topic_id] = replace(self._topics[topic_id], partitions=dict(sorted(table.items())))
-        return ClusterImage(
-            revision=revision,
-            cluster_id=self._cluster_id,
-            brokers=self._brokers,
-            topics=self._topics,
-            by_name={topic.name: topic for topic in self._topics.values()},
-            broker_configs=self._broker_configs,
-            versions=self._versions,
-        )
+        for topic_id in self._headers.keys() | self._partitions.keys():
+            if topic_id in self._reshaped:
+                self._reshape(topic_id)
+            else:
+                self._refill(topic_id)
+        return replace(self._base, revision=revision, **self._changed)
+
+    def _refill(self, topic_id: bytes) -> None:
+        """The same partitions, in other states, or other settings."""
+        shown, header = self._base.topics.get(topic_id), self._header(topic_id)
+        partitions = self._partitions.get(topic_id)
+        if shown is None:  # it is not shown before all partitions are there, and none has come
+            assert header is not None
+            before = self._base.waiting[topic_id]
+            self._put("waiting", topic_id, replace(before, topic=header))
+            return
+        made = replace(header or shown, partitions=shown.partitions if partitions is None else partitions)
+        self._show(made)
+
+    def _reshape(self, topic_id: bytes) -> None:
+        """What is shown of a topic, and what waits."""
+        header, before = self._header(topic_id), self._base.topics.get(topic_id)
+        found = self._partitions.get(topic_id)
+        table = self._partitions_before(topic_id) if found is None else found
+        count = _shown_count(header, table, len(before.partitions) if before else 0)
+        shown = {number: table[number] for number in range(count)}
+        rest = {number: table[number] for number in sorted(table.keys() - shown.keys())}
+        if before is not None:
+            self._hide(before)
+        if header is not None and count:
+            self._show(replace(header, partitions=shown))
+            header = None
+        waits = Waiting(topic=header and replace(header, partitions=EMPTY), partitions=rest)
+        self._put("waiting", topic_id, waits if header is not None or rest else None)
+
+    def _show(self, topic: Topic) -> None:
+        self._put("topics", topic.topic_id, topic)
+        self._put("by_name", topic.name, topic)
+
+    def _hide(self, topic: Topic) -> None:
+        self._put("topics", topic.topic_id, None)
+        named = self._changed.get("by_name", self._base.by_name).get(topic.name)
+        if named is not None and named.topic_id == topic.topic_id:
+            others = [other for other in self._table("topics").values() if other.name == topic.name]
+            self._put("by_name", topic.name, others[-1] if others else None)
+
+
+def _shown_count(topic: Topic | None, table: Mapping[int, PartitionState], before: int) -> int:
+    """How many partitions are shown: all, once they are there; as many as before while more are on their way."""
+    if topic is None:
+        return 0
+    wanted = len(table) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+    for count in (wanted, min(before, wanted)):
+        if all(number in table for number in range(count)):
+            return count
+    return 0

@@ -1,4 +1,8 @@
-"""What stands where in the store. Keys hold topic ids, never names that could be used again (but one)."""
+"""What stands where in the store. Keys hold topic ids, never names that could be used again (but two).
+
+A key that goes with its holder's session is leased. Where one is made again (`brokers/1`, `controller`), conditions
+are put on a key beside it that never is: `incarnations/<epoch>`, `controller-epoch`.
+"""
 
 import json
 from typing import Any, Final
@@ -7,10 +11,20 @@ from penstock.foundation.ids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "cluster"
 BROKERS: Final = "brokers"
+INCARNATIONS: Final = "incarnations"
+BROKER_EPOCHS: Final = "broker-epochs"
+"""Counts the registrations that there ever were."""
 BROKER_CONFIGS: Final = "broker-configs"
+FOLDERS: Final = "folders"
+DRAINED: Final = "drained"
+CONTROLLER: Final = "controller"
+"""Who is the controller (leased). Taken together with the next controller epoch."""
+CONTROLLER_EPOCH: Final = "controller-epoch"
+"""Counts the controllers that there ever were: its version is a condition of everything that a controller writes."""
 TOPICS: Final = "topics"
 TOPIC_NAMES: Final = "topic-names"
 PARTITIONS: Final = "partitions"
+UNFINISHED: Final = "unfinished"
 PRODUCER_IDS: Final = "producer-ids"
 
 
@@ -27,8 +41,29 @@ def partition(topic_id: bytes, number: int) -> str:
     return f"{PARTITIONS}/{uuid_text(topic_id)}/{number}"
 
 
+def unfinished(topic_id: bytes) -> str:
+    """Leased by whoever makes partitions of a topic in several transactions: nobody else takes them for leftovers."""
+    return f"{UNFINISHED}/{uuid_text(topic_id)}"
+
+
 def broker(node_id: int) -> str:
+    """A broker's registration (leased)."""
     return f"{BROKERS}/{node_id}"
+
+
+def incarnation(epoch: int) -> str:
+    """There as long as the registration that has this epoch (leased), and never again."""
+    return f"{INCARNATIONS}/{epoch}"
+
+
+def folder(node_id: int) -> str:
+    """The data folder that a broker last registered with: another one has none of its data."""
+    return f"{FOLDERS}/{node_id}"
+
+
+def drained(node_id: int) -> str:
+    """There if a broker is to get no replicas any more."""
+    return f"{DRAINED}/{node_id}"
 
 
 def broker_config(node: str) -> str:

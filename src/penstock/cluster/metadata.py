@@ -1,13 +1,16 @@
 """The broker's hold on the cluster: the image it follows, and changes that it makes by compare-and-set."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
-from penstock.coordination.store import ABSENT, Change, Conflict, Op, Put, Store
+from penstock.cluster.image import NO_EPOCH, ClusterImage
+from penstock.cluster.topics import Step
+from penstock.coordination.store import ABSENT, Change, Check, Conflict, Op, Put, Store
 
 Plan = Callable[[ClusterImage], Sequence[Op]]
+Condition = Callable[[ClusterImage], bool]
 
 
 class Metadata:
@@ -17,22 +20,26 @@ class Metadata:
         self._store = store
         self.image = ClusterImage()
         self.listeners: list[Callable[[ClusterImage], None]] = []
-        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        self.broker_epoch = NO_EPOCH
+        """The registration that this broker has."""
+        self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         await self._store.watch("", self._on_change)
 
     def _on_change(self, change: Change) -> None:
         self.image = self.image.with_change(change)
-        for listener in self.listeners:
+        for listener in tuple(self.listeners):
             listener(self.image)
         awaited, self._awaited = self._awaited, []
-        for revision, future in awaited:
-            if revision <= self.image.revision:
-                if not future.done():
-                    future.set_result(None)
+        for condition, future in awaited:
+            if future.done():
+                continue
+            if condition(self.image):
+                future.set_result(None)
             else:
-                self._awaited.append((revision, future))
+                self._awaited.append((condition, future))
 
     async def change(self, plan: Plan) -> None:
         """Decide on the image and write; decide again if someone was faster. Returns when the image shows it."""
@@ -49,15 +56,41 @@ class Metadata:
             await self._reached(revision)
             return
 
+    async def work_off(self, next_step: Callable[[ClusterImage], Step]) -> None:
+        """Carry out a change that may take several transactions, one after another."""
+        while True:
+            seen = self.image
+            try:
+                step = next_step(seen)
+                ops = (*step.ops, self._still_there(seen)) if step.is_part else step.ops
+                revision = await self._store.transact(ops)
+            except Conflict:
+                await self._changed_since(seen)
+                continue
+            await self._reached(revision)
+            if step.is_last:
+                return
+
+    def _still_there(self, image: ClusterImage) -> Check:
+        """The condition that this broker is registered as it was: what is leased to it is there then, too."""
+        key = keys.incarnation(self.broker_epoch)
+        if key not in image.versions:
+            raise Conflict(key)
+        return Check(key, image.versions[key])
+
+    async def until(self, condition: Condition) -> None:
+        """Wait for an image of which this is true."""
+        if not condition(self.image):
+            future = asyncio.get_running_loop().create_future()
+            self._awaited.append((condition, future))
+            await future
+
     async def _changed_since(self, seen: ClusterImage) -> None:
         """The store knows better than `seen`: wait until the image has caught up a step."""
         await self._reached(seen.revision + 1)
 
     async def _reached(self, revision: int) -> None:
-        if self.image.revision < revision:
-            future = asyncio.get_running_loop().create_future()
-            self._awaited.append((revision, future))
-            await future
+        await self.until(lambda image: image.revision >= revision)
 
     async def reserve(self, key: str, count: int) -> int:
         """The first of `count` numbers that nobody else will get."""
@@ -69,3 +102,16 @@ class Metadata:
             except Conflict:
                 continue
             return int(first)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Give up what nobody waits for."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

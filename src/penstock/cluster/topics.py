@@ -1,24 +1,45 @@
-"""Deciding on topics: what must be written to the store to make, grow, change or delete one. Pure."""
+"""Deciding on topics: what must be written to the store to make, grow, change or delete one. Pure.
+
+A store takes only so much in one transaction. A topic that needs more is made in several: first its partitions, which
+nobody sees, then its own key, which says how many there are, and its name. Whoever does that holds the key
+`unfinished/<topic>` meanwhile; what lies about without it, because somebody died halfway, the controller removes. A
+topic that is deleted goes the other way round: its name and its own key first.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage, PartitionState, Topic
-from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
+from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
+from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
+from penstock.cluster.placement import open_brokers, place_replicas
+from penstock.cluster.reassignment import target_of
+from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
 from penstock.foundation.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
     TopicExists,
 )
 from penstock.foundation.ids import check_topic_name
 
-RESERVED_OFFSETS: Final = 1 << 24
-"""Offsets that a memory partition reserves at a time."""
+OPERATIONS_MAX: Final = 100
+"""Operations of one transaction. etcd takes 128 unless it is told otherwise, and ZooKeeper 1 MB of them."""
+_PARTITIONS_AT_ONCE: Final = OPERATIONS_MAX - 4
+"""Beside a name, a topic, a marker and who is at it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One transaction of a change that may take several."""
+
+    ops: tuple[Op, ...]
+    is_last: bool = True
+    is_part: bool = False
+    """Whether the change takes more than one, and so depends on who began it being there still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +61,90 @@ class NewTopic:
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
-    """The writes that make a topic. Raises what Kafka would answer."""
+    """The writes that make a topic, if one transaction can hold them. Raises what Kafka would answer."""
+    return _whole(next_create(image, wanted, topic_id, defaults))
+
+
+def _whole(step: Step) -> list[Op]:
+    if step.is_part:
+        raise InvalidPartitions(
+            f"one transaction makes at most {_PARTITIONS_AT_ONCE} partitions; make them step by step"
+        )
+    return list(step.ops)
+
+
+def next_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults, owner: str = "") -> Step:
+    """The next of the transactions that make a topic. Raises what Kafka would answer.
+
+    `owner`: what whoever makes it is known by, and nobody else.
+    """
+    states = new_partitions(image, wanted, topic_id, defaults)
+    topic = Topic(topic_id=topic_id, name=wanted.name, configs=wanted.configs, count=len(states))
+    last = (
+        Put(keys.topic_name(wanted.name), keys.encode(keys.topic(topic_id)), ABSENT),
+        Put(keys.topic(topic_id), topic.dump(), ABSENT),
+    )
+    return _next_step(image, topic_id, states, last, owner)
+
+
+def new_partitions(
+    image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults
+) -> dict[int, PartitionState]:
+    """The partitions that a topic begins with. Raises what Kafka would answer."""
     check_topic_name(wanted.name)
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     _check_collision(image, wanted.name)
-    assignment = _assignment(image, wanted, defaults)
+    assignment = _assignment(image, wanted, topic_id, defaults)
     in_memory = wanted.configs.get("storage") == "memory"
-    states = {number: _fresh(replicas, in_memory) for number, replicas in assignment.items()}
-    return [
-        Put(keys.topic_name(wanted.name), keys.encode(keys.topic(topic_id)), ABSENT),
-        Put(keys.topic(topic_id), _topic_value(wanted.name, wanted.configs), ABSENT),
-        *(Put(keys.partition(topic_id, number), state.dump(), ABSENT) for number, state in states.items()),
-    ]
+    return {number: _fresh(image, replicas, in_memory) for number, replicas in assignment.items()}
 
 
-def _topic_value(name: str, configs: Mapping[str, str]) -> bytes:
-    return keys.encode({"name": name, "configs": dict(configs)})
+def _next_step(
+    image: ClusterImage,
+    topic_id: bytes,
+    states: Mapping[int, PartitionState],
+    last: tuple[Op, ...],
+    owner: str,
+) -> Step:
+    """Partitions that are not there yet, as many as fit; with the last of them, what makes them count."""
+    marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
+    if holder not in (None, owner):
+        raise Conflict(marker)  # somebody else is at it
+    there = image.waiting[topic_id].partitions if holder is not None and topic_id in image.waiting else {}
+    missing = [number for number in states if number not in there]
+    puts = tuple(
+        Put(keys.partition(topic_id, number), states[number].dump(), ABSENT)
+        for number in missing[:_PARTITIONS_AT_ONCE]
+    )
+    is_last = len(puts) == len(missing)
+    if holder is not None:
+        done = (*last, Delete(marker, image.version(marker))) if is_last else ()
+        return Step(ops=(*puts, *done), is_last=is_last, is_part=True)
+    if is_last:
+        return Step(ops=(*last, *puts))
+    return Step(ops=(Put(marker, keys.encode(owner), ABSENT, leased=True), *puts), is_last=False, is_part=True)
 
 
-def _fresh(replicas: Sequence[int], in_memory: bool) -> PartitionState:
+def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
+    """The write that leaves what was made of a topic's partitions to the controller, to be removed."""
+    if image.unfinished.get(topic_id) != owner:
+        return []
+    marker = keys.unfinished(topic_id)
+    return [Delete(marker, image.version(marker))]
+
+
+def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> PartitionState:
+    """A new partition. Brokers that are leaving follow later: they have no time for new ones."""
+    isr = [node for node in replicas if not image.brokers[node].leaving]
+    if not isr:
+        raise InvalidReplicaAssignment(f"all of the brokers {list(replicas)} are shutting down")
     return PartitionState(
         replicas=tuple(replicas),
-        leader=replicas[0],
+        leader=isr[0],
         leader_epoch=0,
-        isr=tuple(replicas),
+        isr=tuple(isr),
+        leader_broker_epoch=image.brokers[isr[0]].epoch,
         reserved_to=RESERVED_OFFSETS if in_memory else 0,
     )
 
@@ -79,7 +159,9 @@ def _check_collision(image: ClusterImage, name: str) -> None:
             raise InvalidTopic(f"topic {name!r} collides with {known!r}: they differ only in '.' and '_'")
 
 
-def _assignment(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> dict[int, Sequence[int]]:
+def _assignment(
+    image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults
+) -> Mapping[int, Sequence[int]]:
     if wanted.assignments:
         if wanted.partitions != -1 or wanted.replication_factor != -1:
             raise InvalidRequest("give an assignment, or a number of partitions and replicas, not both")
@@ -89,22 +171,12 @@ def _assignment(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> di
     count = defaults.partitions if wanted.partitions == -1 else wanted.partitions
     _check_count(count, defaults)
     factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
-    return dict(enumerate(place(image, count, factor)))
+    return place_replicas(open_brokers(image), topic_id, range(count), factor)
 
 
 def _check_count(count: int, defaults: Defaults) -> None:
     if not 1 <= count <= defaults.partitions_max:
         raise InvalidPartitions(f"a topic has 1 to {defaults.partitions_max} partitions, asked for {count}")
-
-
-def place(image: ClusterImage, count: int, factor: int) -> list[tuple[int, ...]]:
-    """Replicas for `count` new partitions, spread over the brokers there are."""
-    brokers = sorted(image.brokers)
-    if factor < 1:
-        raise InvalidReplicationFactor(f"a partition has at least 1 replica, asked for {factor}")
-    if factor > len(brokers):
-        raise InvalidReplicationFactor(f"{factor} replicas need {factor} brokers, there are {len(brokers)}")
-    return [tuple(brokers[(number + i) % len(brokers)] for i in range(factor)) for number in range(count)]
 
 
 def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[int]], first: int) -> None:
@@ -126,15 +198,38 @@ def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[in
 def plan_grow(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> list[Op]:
-    """The writes that give a topic more partitions."""
+    """The writes that give a topic more partitions, if one transaction can hold them."""
+    return _whole(next_grow(image, topic, count, assignments, defaults))
+
+
+def next_grow(
+    image: ClusterImage,
+    topic: Topic,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    defaults: Defaults,
+    owner: str = "",
+) -> Step:
+    """The next of the transactions that give a topic more partitions."""
+    states = more_partitions(image, topic, count, assignments, defaults)
+    grown = Put(keys.topic(topic.topic_id), replace(topic, count=count).dump(), topic.version)
+    return _next_step(image, topic.topic_id, states, (grown,), owner)
+
+
+def more_partitions(
+    image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
+) -> dict[int, PartitionState]:
+    """The partitions that a topic lacks to have `count`. Raises what Kafka would answer."""
     have = len(topic.partitions)
     if count <= have:
         raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; a larger number is needed, got {count}")
     _check_count(count, defaults)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(target_of(topic.partitions[0]))
     in_memory = topic.configs.get("storage") == "memory"
+    added: Mapping[int, Sequence[int]]
     if assignments is None:
-        added = dict(enumerate(place(image, count - have, factor), start=have))
+        beside = [target_of(state) for state in topic.partitions.values()]
+        added = place_replicas(open_brokers(image), topic.topic_id, range(have, count), factor, beside)
     else:
         if len(assignments) != count - have:
             raise InvalidReplicaAssignment(
@@ -144,47 +239,46 @@ def plan_grow(
         _check_assignment(image, added, first=have)
         if any(len(replicas) != factor for replicas in added.values()):
             raise InvalidReplicaAssignment(f"topic {topic.name!r} has {factor} replicas a partition")
-    return [
-        Check(keys.topic(topic.topic_id), topic.version),
-        *(
-            Put(keys.partition(topic.topic_id, number), _fresh(replicas, in_memory).dump(), ABSENT)
-            for number, replicas in added.items()
-        ),
-    ]
+    return {number: _fresh(image, replicas, in_memory) for number, replicas in added.items()}
 
 
 def plan_configure(topic: Topic, configs: Mapping[str, str]) -> list[Op]:
     """The write that gives a topic these settings and no others."""
-    return [Put(keys.topic(topic.topic_id), _topic_value(topic.name, configs), topic.version)]
+    count = len(topic.partitions) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+    changed = replace(topic, configs=configs, count=count)
+    return [Put(keys.topic(topic.topic_id), changed.dump(), topic.version)]
 
 
 def plan_delete(topic: Topic, name_version: int) -> list[Op]:
-    """The writes that delete a topic."""
+    """The writes that delete a topic. What does not fit into one transaction, the controller removes."""
     return [
         Delete(keys.topic_name(topic.name), name_version),
         Delete(keys.topic(topic.topic_id), topic.version),
         *(
             Delete(keys.partition(topic.topic_id, number), state.version)
-            for number, state in topic.partitions.items()
+            for number, state in islice(topic.partitions.items(), _PARTITIONS_AT_ONCE)
         ),
     ]
 
 
-def plan_new_epochs(image: ClusterImage, node_id: int) -> list[Op]:
-    """The writes with which a broker that starts takes up its partitions under new leader epochs."""
+def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
+    """The writes that remove what is left of a topic's partitions when nobody counts them, at most `room` of them."""
+    waiting = image.waiting.get(topic_id)
+    if waiting is None or room < 3 or topic_id in image.unfinished:
+        return []
+    topic = waiting.topic or image.topics.get(topic_id)
+    count = topic.count if topic is not None else 0
+    numbers = [number for number in waiting.partitions if number >= count]
+    if not numbers:
+        return []
     return [
-        Put(keys.partition(topic.topic_id, number), _restarted(state).dump(), state.version)
-        for topic in image.topics.values()
-        for number, state in topic.partitions.items()
-        if state.leader == node_id
+        Check(keys.topic(topic_id), topic.version if topic is not None else ABSENT),
+        Check(keys.unfinished(topic_id), ABSENT),
+        *(
+            Delete(keys.partition(topic_id, number), waiting.partitions[number].version)
+            for number in numbers[: room - 2]
+        ),
     ]
-
-
-def _restarted(state: PartitionState) -> PartitionState:
-    state = replace(state, leader_epoch=state.leader_epoch + 1)
-    if not state.reserved_to:
-        return state
-    return replace(state, reserved_from=state.reserved_to, reserved_to=state.reserved_to + RESERVED_OFFSETS)
 
 
 def plan_reserve(image: ClusterImage, topic_id: bytes, number: int, beyond: int) -> list[Op]:

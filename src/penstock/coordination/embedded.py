@@ -1,6 +1,7 @@
 """The store of a single node: SQLite in the data folder, synced on every change. Nothing to install."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,6 @@ from typing import TypeVar
 from penstock.coordination.store import (
     ABSENT,
     Change,
-    Check,
     Conflict,
     Delete,
     Op,
@@ -18,7 +18,10 @@ from penstock.coordination.store import (
     StoreUnavailable,
     Versioned,
     Watcher,
+    changes_anything,
+    checked,
 )
+from penstock.coordination.watchers import Watchers
 
 T = TypeVar("T")
 
@@ -26,18 +29,27 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS revision (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value INTEGER NOT NULL);
 INSERT OR IGNORE INTO revision VALUES (1, 0);
+CREATE TABLE IF NOT EXISTS leased (key TEXT PRIMARY KEY);
 """
 
 
 class EmbeddedStore:
-    """One thread owns the database; the event loop asks it. A key's version is the revision of its last change."""
+    """One thread owns the database; the event loop asks it. A key's version is the revision of its last change.
+
+    Its session is the time between `open` and `close`. After a crash, the next `open` removes what was leased.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._database: sqlite3.Connection | None = None
-        self._watchers: list[tuple[str, Watcher]] = []
+        self._watchers = Watchers()
         self._is_closed = False
+        self.on_session_lost: list[Callable[[], None]] = []
+
+    @property
+    def is_connected(self) -> bool:
+        return self._database is not None and not self._is_closed
 
     async def open(self) -> None:
         await self._on_thread(self._connect)
@@ -45,10 +57,16 @@ class EmbeddedStore:
     def _connect(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # isolation_level None: transactions are begun and ended by name below.
-        self._database = sqlite3.connect(self._path, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.executescript(_SCHEMA)
+        database = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")
+            database.executescript(_SCHEMA)
+        except sqlite3.Error:
+            database.close()
+            raise
+        self._database = database
+        self._end_leases()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         if self._is_closed:
@@ -72,14 +90,12 @@ class EmbeddedStore:
 
     async def transact(self, ops: Sequence[Op]) -> int:
         # A caller that is cancelled must not keep from the watchers what the thread has done already.
-        return await asyncio.shield(self._transact_and_tell(tuple(ops)))
+        return await asyncio.shield(self._transact_and_tell(checked(ops)))
 
     async def _transact_and_tell(self, ops: Sequence[Op]) -> int:
         change = await self._on_thread(lambda: self._transact(ops))
-        for prefix, watcher in self._watchers:
-            states = {key: state for key, state in change.states.items() if key.startswith(prefix)}
-            if states:
-                watcher(Change(revision=change.revision, states=states))
+        if change.states:
+            self._watchers.tell(change)
         return change.revision
 
     def _transact(self, ops: Sequence[Op]) -> Change:
@@ -87,7 +103,7 @@ class EmbeddedStore:
         with self._db:  # commits, or rolls back whatever goes wrong
             self._db.execute("BEGIN IMMEDIATE")
             revision = self._revision()
-            if any(not isinstance(op, Check) for op in ops):
+            if changes_anything(ops):
                 revision += 1
                 self._db.execute("UPDATE revision SET value = ?", (revision,))
             for op in ops:
@@ -101,16 +117,33 @@ class EmbeddedStore:
         match op:
             case Put():
                 self._db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (op.key, op.value, revision))
+                if op.leased:
+                    self._db.execute("INSERT INTO leased VALUES (?)", (op.key,))
                 states[op.key] = Versioned(value=op.value, version=revision)
-            case Delete():
+            case Delete() if found:
                 self._db.execute("DELETE FROM entries WHERE key = ?", (op.key,))
+                self._db.execute("DELETE FROM leased WHERE key = ?", (op.key,))
                 states[op.key] = None
-            case Check():
+            case _:  # it has the version it should have, and that was all
                 pass
 
+    def _end_leases(self) -> None:
+        """A session is over: what was leased to it goes."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            if self._db.execute("SELECT 1 FROM leased").fetchone():
+                self._db.execute("UPDATE revision SET value = value + 1")
+                self._db.execute("DELETE FROM entries WHERE key IN (SELECT key FROM leased)")
+                self._db.execute("DELETE FROM leased")
+
     async def watch(self, prefix: str, watcher: Watcher) -> None:
-        watcher(await self._on_thread(lambda: self._snapshot(prefix)))
-        self._watchers.append((prefix, watcher))
+        watch = self._watchers.join(prefix, watcher)
+        try:
+            snapshot = await self._on_thread(lambda: self._snapshot(prefix))
+        except BaseException:
+            self._watchers.leave(watch)
+            raise
+        watch.begin(snapshot)
 
     def _snapshot(self, prefix: str) -> Change:
         rows = self._db.execute("SELECT key, value, version FROM entries WHERE key >= ? ORDER BY key", (prefix,))
@@ -126,7 +159,14 @@ class EmbeddedStore:
     async def close(self) -> None:
         if self._is_closed:
             return
-        if self._database is not None:
-            await self._on_thread(self._database.close)
-        self._is_closed = True
-        self._thread.shutdown()
+        try:
+            if self._database is not None:
+                await self._on_thread(self._disconnect)
+        finally:
+            self._is_closed = True
+            self._thread.shutdown()
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # a full disk, say: the next open does it
+            self._end_leases()
+        self._db.close()

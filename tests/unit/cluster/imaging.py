@@ -1,9 +1,10 @@
 """A store's contents as a plain table, and images made of it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
+from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place
 from penstock.cluster.topics import Defaults, NewTopic, plan_create
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
 
@@ -58,9 +59,40 @@ class Table:
         self.transact(plan_create(self.image, NewTopic(name=name, **wanted), topic_id, DEFAULTS))  # type: ignore[arg-type]
         return topic_id
 
+    def register(self, node_id: int, **about: object) -> Broker:
+        """A broker comes, or comes back, under an epoch that nobody had."""
+        self.unregister(node_id)
+        epoch = self.revision + 1
+        broker = Broker(node_id=node_id, host=f"host-{node_id}", port=9092, epoch=epoch, **about)  # type: ignore[arg-type]
+        self.transact(
+            [
+                Put(keys.broker(node_id), broker.dump(), ABSENT, leased=True),
+                Put(keys.incarnation(epoch), keys.encode(node_id), ABSENT, leased=True),
+            ]
+        )
+        return broker
+
+    def unregister(self, node_id: int) -> None:
+        """Its session is over."""
+        known = self.image.brokers.get(node_id)
+        if known is not None:
+            gone = [keys.broker(node_id), keys.incarnation(known.epoch)]
+            self.transact(Delete(key, self.version(key)) for key in gone)
+
+    def state(self, place: Place) -> PartitionState:
+        found = self.image.state(place)
+        assert found is not None
+        return found
+
+    def set(self, place: Place, **changes: object) -> PartitionState:
+        """Change a partition's state by hand."""
+        state = replace(self.state(place), **changes)  # type: ignore[arg-type]
+        self.transact([Put(keys.partition(*place), state.dump(), state.version)])
+        return self.state(place)
+
 
 def table_with_brokers(*node_ids: int) -> Table:
     table = Table()
     for node_id in node_ids:
-        table.put(keys.broker(node_id), {"host": f"host-{node_id}", "port": 9092})
+        table.register(node_id)
     return table

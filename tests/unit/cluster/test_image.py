@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import keys
-from penstock.cluster.image import Broker, ClusterImage, PartitionState
+from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Place, Topic
+from penstock.cluster.registration import plan_drained, plan_take_control
 from penstock.cluster.topics import plan_configure, plan_delete, plan_grow
-from penstock.coordination.store import Change, Put
+from penstock.coordination.store import Change, Conflict, Op, Put
 
 from .imaging import DEFAULTS, Table, table_with_brokers
 
@@ -28,13 +29,13 @@ def test_everything_that_is_written_is_in_the_image() -> None:
     topic_id = table.create("orders", partitions=2, configs={"retention.ms": "5"})
     image = table.image
     assert image.cluster_id == "the-cluster"
-    assert image.brokers[2] == Broker(node_id=2, host="host-2", port=9092)
+    assert image.brokers[2] == Broker(node_id=2, host="host-2", port=9092, epoch=2)
     assert image.broker_configs == {"": {"num.partitions": "3"}, "2": {"num.partitions": "4"}}
     topic = image.by_name["orders"]
     assert topic is image.topics[topic_id]
     assert (topic.topic_id, topic.configs) == (topic_id, {"retention.ms": "5"})
     assert list(topic.partitions) == [0, 1]
-    assert topic.partitions[1].leader == 2
+    assert {state.leader for state in topic.partitions.values()} == {1, 2}
     assert topic.version == table.version(keys.topic(topic_id))
     assert topic.partitions[1].version == table.version(keys.partition(topic_id, 1))
     assert image.versions[keys.topic_name("orders")] == table.version(keys.topic_name("orders"))
@@ -77,12 +78,164 @@ def test_a_partitions_state_is_read_back_as_it_was_written() -> None:
         isr=(2, 3),
         adding=(4,),
         removing=(1,),
+        leader_broker_epoch=11,
         reserved_from=5,
         reserved_to=50,
         version=99,
     )
     assert PartitionState.read(keys.decode(state.dump()), 99) == state
     assert b"99" not in state.dump(), "the version is the store's"
+
+
+def test_a_registration_is_read_back_as_it_was_written() -> None:
+    broker = Broker(
+        node_id=2,
+        host="h",
+        port=9092,
+        rack="r",
+        http="h:1",
+        host_id="machine",
+        epoch=5,
+        folder="f",
+        leaving=True,
+        lost={Place(b"\7" * 16, 3): 9},
+    )
+    assert Broker.read(2, keys.decode(broker.dump())) == broker
+
+
+def test_a_registration_from_before_there_were_clusters_is_read_too() -> None:
+    found = Broker.read(1, {"host": "h", "port": 1, "http": "h:2", "incarnation": "x"})
+    assert (found.epoch, found.folder, found.failure_domain) == (NO_EPOCH, "", ("", "broker-1"))
+
+
+def test_the_controller_and_what_operators_say_is_in_the_image() -> None:
+    table = table_with_brokers(1, 2)
+    table.transact(plan_take_control(table.image, 2, table.image.brokers[2].epoch))
+    table.transact(plan_drained(table.image, 1, drained=True))
+    table.put(keys.folder(1), "the-folder")
+    image = table.image
+    assert image.controller == Controller(node_id=2, broker_epoch=2, epoch=1)
+    assert (image.controller_id, image.controller_epoch) == (2, 1)
+    assert (image.drained, image.folders) == ({1}, {1: "the-folder"})
+    table.transact(plan_drained(image, 1, drained=False))
+    table.delete(keys.CONTROLLER)
+    assert (table.image.drained, table.image.controller, table.image.controller_epoch) == (frozenset(), None, 1)
+    assert table.image.controller_id == NO_BROKER
+
+
+# -- topics that are seen in parts
+
+
+def told(image: ClusterImage, table: Table, *names: str) -> ClusterImage:
+    """The image after it has been told of these keys alone."""
+    return image.with_change(Change(revision=table.revision, states={name: table.states.get(name) for name in names}))
+
+
+def test_a_topic_is_shown_when_all_of_its_partitions_are_there() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=3)
+    parts = [keys.partition(topic_id, number) for number in range(3)]
+    image = told(ClusterImage(), table, keys.topic(topic_id), parts[2], parts[0])
+    assert not image.topics
+    assert not image.by_name
+    image = told(image, table, parts[1])
+    assert image.topics == table.image.topics
+    assert image.by_name == table.image.by_name
+    assert not image.waiting
+
+
+def test_partitions_that_come_before_their_topic_are_kept() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=2)
+    image = told(ClusterImage(), table, keys.partition(topic_id, 1))
+    image = told(image, table, keys.partition(topic_id, 0))
+    assert list(image.waiting[topic_id].partitions) == [0, 1]
+    image = told(image, table, keys.topic(topic_id))
+    assert image.topics == table.image.topics
+    assert not image.waiting
+
+
+def test_new_partitions_are_shown_when_the_topic_counts_them() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=2)
+    before = table.image
+    table.transact(plan_grow(before, before.topics[topic_id], 4, None, DEFAULTS))
+    image = told(before, table, keys.partition(topic_id, 3))
+    assert list(image.topics[topic_id].partitions) == [0, 1]
+    assert list(image.waiting[topic_id].partitions) == [3]
+    # The topic's own key may come before the last of them, too.
+    image = told(image, table, keys.topic(topic_id))
+    assert list(image.topics[topic_id].partitions) == [0, 1]
+    image = told(image, table, keys.partition(topic_id, 2))
+    assert image.topics == table.image.topics
+    assert not image.waiting
+
+
+def test_what_is_left_of_a_topic_waits_to_be_removed() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=2)
+    table.delete(keys.topic(topic_id))
+    assert not table.image.topics
+    assert list(table.image.waiting[topic_id].partitions) == [0, 1]
+    for number in range(2):
+        table.delete(keys.partition(topic_id, number))
+    assert not table.image.waiting
+
+
+def test_a_name_is_the_new_topics_though_the_old_one_is_seen_a_moment_longer() -> None:
+    table = table_with_brokers(1)
+    old = table.create("orders")
+    before = table.image
+    table.transact(plan_delete(before.topics[old], table.version(keys.topic_name("orders"))))
+    new = table.create("orders", partitions=2)
+    image = told(before, table, keys.topic(new), keys.partition(new, 0), keys.partition(new, 1))
+    assert image.by_name["orders"].topic_id == new
+    image = told(image, table, keys.topic(old), keys.partition(old, 0), keys.topic_name("orders"))
+    assert (image.topics, image.by_name) == (table.image.topics, table.image.by_name)
+
+
+def test_a_topic_from_before_partitions_were_counted_has_those_that_are_there() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=3)
+    table.put(keys.topic(topic_id), {"name": "orders", "configs": {}})
+    assert list(table.image.topics[topic_id].partitions) == [0, 1, 2]
+    table.transact(plan_configure(table.image.topics[topic_id], {"retention.ms": "1"}))
+    assert table.image.topics[topic_id].count == 3
+
+
+# -- who has what
+
+
+def test_an_image_tells_who_leads_and_holds_what() -> None:
+    table = table_with_brokers(1, 2, 3)
+    topic_id = table.create("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
+    first, second, third = (Place(topic_id, number) for number in range(3))
+    assert [place for place, _ in table.image.led_by(2)] == [second]
+    assert [place for place, _ in table.image.held_by(1)] == [first, third]
+    assert not list(table.image.under_replicated())
+    table.set(first, isr=(1,))
+    table.set(second, replicas=(2, 3, 1), adding=(1,))
+    assert [place for place, _ in table.image.under_replicated()] == [first]
+    assert not list(table.image.offline())
+    table.unregister(3)
+    assert [place for place, _ in table.image.offline()] == [third]
+
+
+def test_a_broker_may_stop_when_nobody_needs_it_who_could_do_without() -> None:
+    table = table_with_brokers(1, 2)
+    topic_id = table.create("orders", assignments={0: [1, 2], 1: [1, 2]})
+    assert not table.image.may_stop(1)
+    assert not table.image.may_stop(2), "the leader waits for it"
+    table.set(Place(topic_id, 0), isr=(1,))
+    table.set(Place(topic_id, 1), isr=(1,))
+    assert table.image.may_stop(1), "nobody could lead instead"
+    assert table.image.may_stop(2)
+
+
+def test_brokers_that_are_leaving_join_no_isr() -> None:
+    table = table_with_brokers(1)
+    table.register(2, leaving=True)
+    assert table.image.eligible() == {1: 1}
 
 
 def test_internal_topics_are_known_by_their_names() -> None:
@@ -134,6 +287,19 @@ def test_topics_that_a_change_does_not_touch_are_shared() -> None:
     assert after.topics[ids[2]].partitions is before.topics[ids[2]].partitions
 
 
+def test_tables_that_a_change_does_not_touch_are_the_same_objects() -> None:
+    table = table_with_brokers(1, 2)
+    topic_id = table.create("orders", partitions=3)
+    before = table.image
+    table.set(Place(topic_id, 1), leader_epoch=5)
+    after = table.image
+    assert after.brokers is before.brokers
+    assert after.versions is before.versions
+    assert after.topics[topic_id].partitions[0] is before.topics[topic_id].partitions[0]
+    table.put(keys.PRODUCER_IDS, 1)
+    assert table.image.topics is after.topics
+
+
 def test_settings_that_did_not_change_are_the_same_object() -> None:
     table = table_with_brokers(1)
     table.put(keys.broker_config("1"), {"num.partitions": "3"})
@@ -147,7 +313,7 @@ def test_settings_that_did_not_change_are_the_same_object() -> None:
 
 # -- any changes at all
 
-ACTIONS = st.lists(st.tuples(st.sampled_from(range(8)), st.integers(0, 5), st.integers(0, 100)), max_size=30)
+ACTIONS = st.lists(st.tuples(st.sampled_from(range(10)), st.integers(0, 5), st.integers(0, 100)), max_size=30)
 
 
 def act(table: Table, action: int, which: int, number: int) -> Change | None:
@@ -158,18 +324,20 @@ def act(table: Table, action: int, which: int, number: int) -> Change | None:
     makers: list[Callable[[], Change | None]] = [
         lambda: table.put(keys.broker(which), {"host": f"h{number}", "port": number}),
         lambda: table.delete(keys.broker(which)) if which in image.brokers else None,
+        lambda: _grow(table, topic, number) if topic is not None else None,
+        lambda: table.transact(_deletion(table, topic)[:2]) if topic is not None else None,
         lambda: table.put(keys.broker_config(str(which)), {"num.partitions": str(number + 1)}),
         lambda: table.put(keys.PRODUCER_IDS, number),
         lambda: _create(table, f"topic-{which}", number),
-        lambda: (
-            table.transact(plan_delete(topic, table.version(keys.topic_name(topic.name))))
-            if topic is not None
-            else None
-        ),
+        lambda: table.transact(_deletion(table, topic)) if topic is not None else None,
         lambda: table.transact(plan_configure(topic, {"retention.ms": str(number)})) if topic is not None else None,
         lambda: _lead(table, which, number),
     ]
     return makers[action]()
+
+
+def _deletion(table: Table, topic: Topic) -> list[Op]:
+    return plan_delete(topic, table.version(keys.topic_name(topic.name)))
 
 
 def _create(table: Table, name: str, number: int) -> Change | None:
@@ -179,6 +347,17 @@ def _create(table: Table, name: str, number: int) -> Change | None:
     table.create(name, partitions=number % 4 + 1)
     states = {key: state for key, state in table.states.items() if before.states.get(key) != state}
     return Change(revision=table.revision, states=states)
+
+
+def _grow(table: Table, topic: Topic, number: int) -> Change | None:
+    if not table.image.brokers:
+        return None
+    count = len(topic.partitions) + number % 3 + 1
+    ops = plan_grow(table.image, topic, count, [[min(table.image.brokers)]] * (number % 3 + 1), DEFAULTS)
+    try:  # whoever lets it grow may have died before it counted
+        return table.transact(ops if number % 2 else ops[1:])
+    except Conflict:  # or somebody before has
+        return None
 
 
 def _lead(table: Table, which: int, number: int) -> Change | None:

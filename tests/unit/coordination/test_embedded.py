@@ -1,11 +1,12 @@
 """What only the embedded store does: its file, and what becomes of it."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.store import ABSENT, Put, StoreUnavailable
+from penstock.coordination.store import ABSENT, Put, StoreUnavailable, Versioned
 from penstock.foundation.codes import ErrorCode
 
 
@@ -16,6 +17,7 @@ async def test_a_file_that_is_no_database_is_a_store_that_is_unavailable(tmp_pat
     with pytest.raises(StoreUnavailable, match=r"metadata.db failed: file is not a database") as refused:
         await store.open()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not store.is_connected
     await store.close()
 
 
@@ -32,3 +34,25 @@ async def test_the_folder_of_the_file_is_made(tmp_path: Path) -> None:
     await store.transact([Put("k", b"v", ABSENT)])
     await store.close()
     assert (tmp_path / "a" / "b" / "metadata.db").is_file()
+
+
+async def test_a_file_from_before_there_were_leases_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with sqlite3.connect(path) as database:
+        database.executescript("""
+            CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL);
+            CREATE TABLE revision (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value INTEGER NOT NULL);
+            INSERT INTO revision VALUES (1, 7);
+            INSERT INTO entries VALUES ('k', x'76', 7);
+        """)
+    database.close()
+    store = EmbeddedStore(path)
+    await store.open()
+    assert await store.get("k") == Versioned(value=b"v", version=7)
+    assert await store.transact([Put("leased", b"1", ABSENT, leased=True)]) == 8
+    await store.close()
+    store = EmbeddedStore(path)
+    await store.open()
+    assert await store.get("leased") is None
+    assert await store.get("k") is not None
+    await store.close()

@@ -22,6 +22,7 @@ def leading(*isr: int, end: int = 10, mark: int = 0, tracks: int = 1) -> Leaders
         node_id=LEADER,
         state=state(*isr),
         ends=[end] * tracks,
+        epoch_starts=[end] * tracks,
         high_watermarks=[mark] * tracks,
         lag_max_ms=LAG_MS,
         now_ms=0,
@@ -157,7 +158,7 @@ def test_until_it_is_known_that_one_has_gone_it_counts() -> None:
     assert wish is not None
     lead.asks(wish)
     assert mark(lead) == 0
-    lead.answered(wish, conflict=False)
+    lead.answered(wish, is_outdated=False)
     assert mark(lead) == 0
     lead.follow(state(LEADER, A, version=8), LAG_MS + 1)
     assert mark(lead) == 10
@@ -205,7 +206,7 @@ def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written
     wish = lead.wish(1, EPOCHS)
     assert wish is not None
     lead.asks(wish)
-    lead.answered(wish, conflict=False)
+    lead.answered(wish, is_outdated=False)
     lead.appended(0, 20)
     fetch(lead, A, 20)
     assert mark(lead) == 10
@@ -220,12 +221,25 @@ def test_one_change_at_a_time_and_none_on_what_is_known_to_be_old() -> None:
     assert wish is not None
     lead.asks(wish)
     assert lead.wish(LAG_MS + 2, EPOCHS) is None
-    lead.answered(wish, conflict=True)
+    lead.answered(wish, is_outdated=True)
     assert lead.wish(LAG_MS + 3, EPOCHS) is None
     lead.follow(state(version=8), LAG_MS + 4)
     again = lead.wish(LAG_MS + 4, EPOCHS)
     assert again is not None
     assert again.version == 8
+
+
+def test_if_only_the_one_that_was_to_join_is_gone_it_is_tried_again() -> None:
+    lead = leading(LEADER, A)
+    fetch(lead, B, 10)
+    wish = lead.wish(1, EPOCHS)
+    assert wish is not None
+    lead.asks(wish)
+    lead.answered(wish, is_outdated=False)
+    lead.fetched(B, 31, 0, 10, 2)
+    again = lead.wish(3, {**EPOCHS, B: 31})
+    assert again is not None
+    assert again.joining == {B: 31}
 
 
 # -- replicas come and go

@@ -3,9 +3,8 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import plan_grow
-from penstock.coordination.store import Op
+from penstock.cluster.administration import grow_topic
+from penstock.cluster.topics import more_partitions
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_partitions import (
@@ -35,9 +34,7 @@ async def create_partitions(request: CreatePartitionsRequest, call: Call, broker
 async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Broker) -> None:
     assignments = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
 
-    def plan(image: ClusterImage) -> list[Op]:
-        return plan_grow(image, broker.topic(wanted.name), wanted.count, assignments, broker.topic_defaults())
-
-    plan(broker.image)
+    topic, defaults = broker.topic(wanted.name), broker.topic_defaults()
+    more_partitions(broker.image, topic, wanted.count, assignments, defaults)
     if not validate_only:
-        await broker.metadata.change(plan)
+        await grow_topic(broker.metadata, topic.topic_id, wanted.count, assignments, defaults)

@@ -6,8 +6,9 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import check_topic_configs
 from penstock.broker.registry import handles
+from penstock.cluster.administration import create_topic
 from penstock.cluster.image import Topic
-from penstock.cluster.topics import NewTopic, plan_create
+from penstock.cluster.topics import NewTopic, new_partitions
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.log.settings import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
@@ -40,7 +41,7 @@ async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) ->
     check_topic_configs(wanted.configs, broker.configs)
     topic_id = broker.new_topic_id()
     defaults = broker.topic_defaults()
-    plan_create(broker.image, wanted, topic_id, defaults)
+    new_partitions(broker.image, wanted, topic_id, defaults)
     if validate_only:
         replicas = wanted.replication_factor if wanted.replication_factor > 0 else defaults.replication_factor
         partitions = wanted.partitions if wanted.partitions > 0 else defaults.partitions
@@ -49,7 +50,7 @@ async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) ->
         return _result(
             Topic(topic_id=bytes(16), name=topic.name, configs=wanted.configs), partitions, replicas, broker
         )
-    await broker.metadata.change(lambda image: plan_create(image, wanted, topic_id, defaults))
+    await create_topic(broker.metadata, wanted, topic_id, defaults)
     made = broker.image.topics[topic_id]
     return _result(made, len(made.partitions), len(made.partitions[0].replicas), broker)
 

@@ -3,10 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import plan_delete
-from penstock.coordination.store import Op
+from penstock.cluster.administration import delete_topic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -38,12 +35,7 @@ async def _delete(wanted: DeleteTopicState, broker: Broker) -> DeletableTopicRes
             raise InvalidRequest("name a topic, or give its id, not both")
         topic = broker.topic(name, topic_id)
         name, topic_id = topic.name, topic.topic_id
-
-        def plan(image: ClusterImage) -> list[Op]:
-            known = broker.topic(None, topic_id)
-            return plan_delete(known, image.versions[keys.topic_name(known.name)])
-
-        await broker.metadata.change(plan)
+        await delete_topic(broker.metadata, topic_id)
     except PenstockError as error:
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)

@@ -30,7 +30,7 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker
         throttle_time_ms=0,
         error_code=0,
         cluster_id=image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
             for known in image.brokers.values()

@@ -7,8 +7,9 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
-from penstock.cluster.topics import NewTopic, plan_create
+from penstock.cluster.topics import NewTopic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, TopicExists
 from penstock.foundation.ids import check_topic_name
@@ -63,7 +64,7 @@ async def _create_then_describe(
 
 async def _create(name: str, broker: Broker) -> None:
     topic_id, wanted = broker.new_topic_id(), NewTopic(name=name)
-    await broker.metadata.change(lambda image: plan_create(image, wanted, topic_id, broker.topic_defaults()))
+    await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
 
 
 def _describe(
@@ -82,7 +83,7 @@ def _describe(
             for known in image.brokers.values()
         ],
         cluster_id=image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

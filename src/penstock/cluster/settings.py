@@ -1,0 +1,32 @@
+"""The settings of a broker's place in the cluster, and of the controller, by Kafka's names where Kafka has one."""
+
+from typing import Final
+
+from penstock.foundation.settings import Kind, Setting, number, switch
+
+CLUSTER_SETTINGS: Final = (
+    switch("auto.leader.rebalance.enable", "true", "Whether partitions go back to their preferred leaders."),
+    number(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        1,
+        "How long a preferred leader must have been in sync before it leads again.",
+        Kind.LONG,
+    ),
+)
+
+PLACE_SETTINGS: Final = (
+    Setting(
+        name="broker.rack",
+        kind=Kind.STRING,
+        default="",
+        doc="The rack, or zone, that this broker stands in: no two replicas share one while another has none.",
+    ),
+    Setting(
+        name="broker.host.id",
+        kind=Kind.STRING,
+        default="",
+        doc="The machine that this broker runs on, if it is not the one its host name tells.",
+    ),
+)
+"""Read once, when the process starts."""

@@ -1,0 +1,150 @@
+"""Following etcd: one stream of all changes below the store's prefix, taken up again where it broke off."""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from aetcd import rpc
+from grpc import StatusCode
+
+from penstock.coordination.etcd_client import EtcdClient, Refused, is_cancelled
+from penstock.coordination.etcd_session import HAS_LEADER, PAUSE_S
+from penstock.coordination.store import Change, StoreUnavailable, Versioned, Watcher
+from penstock.coordination.watchers import Watchers
+
+logger = logging.getLogger(__name__)
+
+KEYS_AT_ONCE: Final = 500
+
+
+class EtcdFollower:
+    """Tells the watchers whole revisions, in order. `root`: what every key of the store begins with."""
+
+    def __init__(self, client: EtcdClient, root: bytes, watchers: Watchers) -> None:
+        self._client = client
+        self._root = root
+        self._watchers = watchers
+        self._position: int | None = None
+        """The last revision that was told; None: what came after it has been compacted away."""
+        self._channel: Any = None
+        self._call: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._joining = asyncio.Lock()
+        client.on_moved.append(self._break_off)
+
+    async def let_in(self, prefix: str, watcher: Watcher) -> None:
+        """Returns when the watcher has its snapshot."""
+        watch = self._watchers.join(prefix, watcher)
+        try:
+            # One at a time: the first snapshot is where the stream begins, and none may be older.
+            async with self._joining:
+                snapshot = await self._snapshot(prefix)
+                watch.begin(snapshot)
+                if self._task is None:
+                    self._position = snapshot.revision
+                    self._watchers.has_told(snapshot.revision)
+                    self._task = asyncio.create_task(self._run())
+        except BaseException:
+            if watch.waiting is not None:
+                self._watchers.leave(watch)
+            raise
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _break_off(self) -> None:
+        """The server is not the one to follow any more."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._position is None:
+                    snapshot = await self._snapshot("")
+                    self._position = snapshot.revision
+                    self._watchers.tell(snapshot)
+                await self._client.write(self._begin)
+                await self._follow()
+            except StoreUnavailable as error:
+                self._client.move_from(self._channel)
+                logger.info("store_not_followed store=%r reason=%r", self._client.name, str(error))
+                await asyncio.sleep(PAUSE_S)
+            finally:
+                self._break_off()
+
+    async def _begin(self, channel: Any, _timeout_s: float) -> None:
+        assert self._position is not None
+        self._channel = channel
+        self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
+        wanted = rpc.WatchCreateRequest(
+            key=self._root, range_end=end_of(self._root), start_revision=self._position + 1
+        )
+        await self._call.write(rpc.WatchRequest(create_request=wanted))
+
+    async def _follow(self) -> None:
+        """Tell what comes, until the stream breaks off or what it should begin with is gone."""
+        while True:
+            try:
+                response = await self._call.read()
+            except rpc.AioRpcError as error:
+                raise StoreUnavailable(f"{self._client.name} ended the watch: {error.details()}") from error
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                raise StoreUnavailable(f"the watch of {self._client.name} was broken off") from error
+            if not isinstance(response, rpc.WatchResponse):
+                raise StoreUnavailable(f"{self._client.name} ended the watch")
+            if response.compact_revision:
+                logger.info("store_compacted store=%r revision=%d", self._client.name, response.compact_revision)
+                self._position = None
+                return
+            if response.canceled:
+                raise StoreUnavailable(f"{self._client.name} cancelled the watch: {response.cancel_reason}")
+            if response.events:
+                self._tell(response.events)
+
+    def _tell(self, events: Any) -> None:
+        """Events come in the order of their revisions, those of one revision always together."""
+        states: dict[str, Versioned | None] = {}
+        for event in events:
+            is_put = event.type == rpc.Event.PUT
+            states[self._key(event.kv.key)] = versioned(event.kv) if is_put else None
+        self._position = events[-1].kv.mod_revision
+        self._watchers.tell(Change(revision=events[-1].kv.mod_revision, states=states))
+
+    def _key(self, key: bytes) -> str:
+        return key[len(self._root) :].decode()
+
+    async def _snapshot(self, prefix: str) -> Change:
+        while True:
+            try:
+                return await self._read_all(self._root + prefix.encode())
+            except Refused as error:
+                if error.status != StatusCode.OUT_OF_RANGE:  # compacted between two pages
+                    raise
+
+    async def _read_all(self, prefix: bytes) -> Change:
+        """All keys at one revision, page by page."""
+        states: dict[str, Versioned | None] = {}
+        request = rpc.RangeRequest(key=prefix, range_end=end_of(prefix), limit=KEYS_AT_ONCE)
+        while True:
+            page = await self._client.read(lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s))
+            for found in page.kvs:
+                states[self._key(found.key)] = versioned(found)
+            request.revision = request.revision or page.header.revision
+            if not page.more:
+                return Change(revision=request.revision, snapshot=True, states=states)
+            request.key = page.kvs[-1].key + b"\0"
+
+
+def versioned(found: Any) -> Versioned:
+    return Versioned(value=found.value, version=found.mod_revision)
+
+
+def end_of(prefix: bytes) -> bytes:
+    """The first key past all that begin with `prefix`, which has a byte that is not the last one there is."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])

@@ -1,0 +1,88 @@
+"""Opening a store by its name: `embedded`, `zookeeper://host:port,host:port/chroot`, `etcd://host:port/prefix`."""
+
+import random
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.store import TIMEOUT_S, Store
+from penstock.foundation.errors import InvalidConfig
+
+EMBEDDED: Final = "embedded"
+ROOT: Final = "/penstock"
+"""Where keys stand if the address does not say."""
+_PORTS: Final = {"zookeeper": 2181, "etcd": 2379}
+_LIBRARIES: Final = {"zookeeper": "kazoo", "etcd": "aetcd"}
+_EXPECTED: Final = (
+    "expected 'embedded', 'zookeeper://host:port,host:port/chroot' or 'etcd://host:port,host:port/prefix'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a store of other machines is."""
+
+    kind: str
+    servers: tuple[str, ...]
+    root: str
+
+
+async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
+    """A store that is open. `ttl_s`: how long its session outlives a broker that is not heard of; servers have limits of
+    their own for that (ZooKeeper: 2 to 20 ticks; etcd: whole seconds, 1.5 election timeouts or more).
+
+    InvalidConfig if the address makes no sense or needs a library that is not there, StoreUnavailable if no server
+    answers.
+    """
+    if ttl_s <= 0:
+        raise InvalidConfig(f"a session lives for more than 0 seconds, got {ttl_s:g}")
+    if url == EMBEDDED:
+        embedded = EmbeddedStore(data_dir / "metadata.db")
+        await embedded.open()
+        return embedded
+    address = parse(url)
+    # Every broker begins with another server, and turns to the next one when that fails: never at once to the same.
+    servers = random.sample(address.servers, len(address.servers))
+    if address.kind == "zookeeper":
+        made = _module(address).ZookeeperStore(",".join(servers), address.root, ttl_s=ttl_s, timeout_s=timeout_s)
+    else:
+        made = _module(address).EtcdStore(servers, address.root, ttl_s=ttl_s, timeout_s=timeout_s)
+    await made.open()
+    store: Store = made
+    return store
+
+
+def _module(address: Address) -> Any:
+    """The libraries are extras, so they are imported by those who need them."""
+    try:
+        return import_module(f"penstock.coordination.{address.kind}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("penstock"):
+            raise
+        raise InvalidConfig(
+            f"a store in {address.kind} needs {_LIBRARIES[address.kind]}: pip install 'penstock[{address.kind}]'"
+        ) from error
+
+
+def parse(url: str) -> Address:
+    """InvalidConfig says what was expected."""
+    kind, separator, rest = url.partition("://")
+    if not separator or kind not in _PORTS:
+        raise InvalidConfig(f"{url!r} is no store: {_EXPECTED}")
+    hosts, _, path = rest.partition("/")
+    root = "/" + path.rstrip("/") if path.strip("/") else ROOT
+    if any(part in ("", ".", "..") for part in root.split("/")[1:]) or any(sign in url for sign in "?#@ "):
+        raise InvalidConfig(f"{url!r} is no store: {_EXPECTED}")
+    return Address(kind=kind, servers=tuple(_server(host, url, _PORTS[kind]) for host in hosts.split(",")), root=root)
+
+
+def _server(text: str, url: str, port: int) -> str:
+    host, separator, number = text.rpartition(":")
+    if not separator or text.endswith("]"):
+        host, number = text, str(port)
+    is_bare = ":" not in host or (host.startswith("[") and host.endswith("]"))
+    if not host or not is_bare or not number.isdecimal() or not 0 < int(number) < 65536:
+        raise InvalidConfig(f"{text!r} in {url!r} is no server: {_EXPECTED}")
+    return f"{host}:{number}"

@@ -1,0 +1,1 @@
+"""Stores against real servers: one contract, and what happens when servers fail."""

@@ -1,0 +1,161 @@
+"""Topics of any size: seen whole or not at all, whoever dies in between."""
+
+import asyncio
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.administration import create_topic, delete_topic, grow_topic
+from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.topics import OPERATIONS_MAX, Defaults, NewTopic
+from penstock.coordination.store import StoreUnavailable
+from penstock.foundation.errors import (
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    TopicExists,
+    UnknownTopicId,
+)
+
+from .nodes import PATIENCE_S, Node, cluster
+from .sessions import Server
+
+DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=2000)
+TOPIC_ID, OTHER_ID = b"\7" * 16, b"\10" * 16
+
+
+async def make(node: Node, name: str, count: int, topic_id: bytes = TOPIC_ID) -> None:
+    await create_topic(node.metadata, NewTopic(name=name, partitions=count), topic_id, DEFAULTS)
+
+
+def sizes_seen(server: Server, topic_id: bytes = TOPIC_ID) -> set[int]:
+    """How many partitions the topic had in any image that anyone saw."""
+    image, found = ClusterImage(), set()
+    for change in server.changes:
+        image = image.with_change(change)
+        topic = image.topics.get(topic_id)
+        found.add(len(topic.partitions) if topic else 0)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 50, 96, 97, 200, 1000])
+async def test_a_topic_of_any_size_is_seen_whole_or_not_at_all(count: int) -> None:
+    async with cluster(1, 2) as (one, two):
+        await make(one, "orders", count)
+        assert len(one.image.by_name["orders"].partitions) == count
+        assert one.image.topics == two.image.topics
+        assert not one.image.waiting
+        assert not one.image.unfinished
+        server = one.store.server
+        assert sizes_seen(server) == {0, count}
+        assert max(len(change.states) for change in server.changes) <= OPERATIONS_MAX
+
+
+async def test_a_topic_that_grows_by_many_is_seen_before_and_after() -> None:
+    async with cluster(1, 2) as (one, two):
+        await make(one, "orders", 3)
+        await grow_topic(one.metadata, TOPIC_ID, 300, None, DEFAULTS)
+        assert len(two.image.topics[TOPIC_ID].partitions) == 300
+        assert sizes_seen(one.store.server) == {0, 3, 300}
+
+
+async def test_a_large_topic_is_gone_at_once_and_its_keys_soon_after() -> None:
+    async with cluster(1, 2) as (one, two):
+        await one.until(lambda image: image.controller is not None)
+        before = set(one.store.server.states)
+        await make(one, "orders", 500)
+        await delete_topic(two.metadata, TOPIC_ID)
+        assert TOPIC_ID not in two.image.topics
+        await two.until(lambda image: not image.waiting)
+        assert set(one.store.server.states) == before
+        with pytest.raises(UnknownTopicId):
+            await delete_topic(two.metadata, TOPIC_ID)
+
+
+async def test_two_who_make_a_large_topic_of_one_name_do_not_both_succeed() -> None:
+    async with cluster(1, 2) as (one, two):
+        outcomes = await asyncio.gather(
+            make(one, "orders", 300), make(two, "orders", 300, OTHER_ID), return_exceptions=True
+        )
+        assert sorted(type(outcome) for outcome in outcomes if outcome is not None) == [TopicExists]
+        await one.until(lambda image: not image.waiting and not image.unfinished)
+        assert len(one.image.topics) == 1
+
+
+async def test_two_who_let_a_topic_grow_take_turns() -> None:
+    async with cluster(1, 2) as (one, two):
+        await make(one, "orders", 3)
+        async with asyncio.timeout(PATIENCE_S):
+            outcomes = await asyncio.gather(
+                grow_topic(one.metadata, TOPIC_ID, 250, None, DEFAULTS),
+                grow_topic(two.metadata, TOPIC_ID, 400, None, DEFAULTS),
+                return_exceptions=True,
+            )
+        assert [
+            outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, InvalidPartitions)
+        ] == []
+        await one.until(lambda image: not image.waiting)
+        assert len(one.image.topics[TOPIC_ID].partitions) == 400
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_whoever_dies_while_making_a_topic_leaves_nothing_behind(after: int) -> None:
+    async with cluster(1, 2) as (one, two):
+        await one.until(lambda image: image.controller_id == 1)
+        making = asyncio.create_task(make(two, "orders", 450))
+        revision = one.image.revision
+        await one.until(lambda image: image.revision >= revision + after)
+        await two.kill()
+        one.store.server.end(two.store)
+        making.cancel()
+        await asyncio.gather(making, return_exceptions=True)
+        await one.until(lambda image: not image.waiting and not image.unfinished)
+        assert len(one.image.topics) in (0, 1)
+        left = [key for key in one.store.server.states if key.startswith(keys.PARTITIONS)]
+        assert len(left) == (450 if one.image.topics else 0)
+
+
+@pytest.mark.parametrize("loses_answers", [False, True])
+async def test_a_topic_whose_making_failed_is_there_whole_or_removed(loses_answers: bool) -> None:
+    async with cluster(1) as (one,):
+        await one.until(lambda image: image.controller_id == 1)
+        one.store.failures, one.store.loses_answers = 1, loses_answers
+        with pytest.raises(StoreUnavailable):
+            await make(one, "orders", 300)
+        await one.until(lambda image: not image.waiting and not image.unfinished)
+        assert "orders" not in one.image.by_name
+        await make(one, "orders", 300, OTHER_ID)
+        assert len(one.image.by_name["orders"].partitions) == 300
+
+
+async def test_a_broker_that_lost_its_session_halfway_does_not_go_on_with_what_it_had() -> None:
+    async with cluster(1, 2) as (one, two):
+        await one.until(lambda image: image.controller_id == 1)
+        making = asyncio.create_task(make(two, "orders", 450))
+        await one.until(lambda image: bool(image.unfinished))
+        two.store.expire()
+        async with asyncio.timeout(PATIENCE_S):
+            await making
+        assert sizes_seen(one.store.server) == {0, 450}
+        await one.until(lambda image: not image.waiting and not image.unfinished)
+        assert len(one.image.topics[TOPIC_ID].partitions) == 450
+
+
+async def test_what_kafka_refuses_is_refused_and_leaves_nothing() -> None:
+    async with cluster(1) as (one,):
+        before = set(one.store.server.states)
+        with pytest.raises(InvalidPartitions):
+            await make(one, "orders", 2001)
+        wanted = NewTopic(name="orders", partitions=300, replication_factor=2)
+        with pytest.raises(InvalidReplicationFactor):
+            await create_topic(one.metadata, wanted, TOPIC_ID, DEFAULTS)
+        assert set(one.store.server.states) - before <= {keys.CONTROLLER, keys.CONTROLLER_EPOCH}
+        with pytest.raises(UnknownTopicId):
+            await grow_topic(one.metadata, TOPIC_ID, 5, None, DEFAULTS)
+
+
+async def test_partitions_are_led_from_the_beginning() -> None:
+    async with cluster(1, 2, 3) as (one, _, three):
+        await make(one, "orders", 120)
+        for number, state in three.image.topics[TOPIC_ID].partitions.items():
+            assert three.image.state(Place(TOPIC_ID, number)) is state
+            assert state.leader_broker_epoch == three.image.brokers[state.leader].epoch

@@ -1,0 +1,80 @@
+"""Who is told what, and who waits for it."""
+
+import asyncio
+
+import pytest
+
+from penstock.coordination.store import Change, StoreUnavailable, Versioned
+from penstock.coordination.watchers import Watchers, in_time
+
+
+def change(revision: int, *keys: str, snapshot: bool = False) -> Change:
+    states = {key: Versioned(value=b"%d" % revision, version=revision) for key in keys}
+    return Change(revision=revision, snapshot=snapshot, states=states)
+
+
+def test_a_watcher_is_told_its_own_keys_and_every_revision() -> None:
+    watchers, told = Watchers(), list[Change]()
+    watchers.join("a/", told.append).begin(change(1, snapshot=True))
+    watchers.tell(change(2, "a/1", "b/1"))
+    watchers.tell(change(3, "b/1"))
+    assert [(each.revision, list(each.states)) for each in told] == [(1, []), (2, ["a/1"]), (3, [])]
+
+
+def test_what_happens_before_the_snapshot_is_there_is_kept_and_told_after_it_if_it_is_newer() -> None:
+    watchers, told = Watchers(), list[Change]()
+    watch = watchers.join("", told.append)
+    for revision in (3, 4, 5):
+        watchers.tell(change(revision, "k"))
+    assert told == []
+    watch.begin(change(4, "k", snapshot=True))
+    watchers.tell(change(4, "k"))  # a stream that is behind the snapshot
+    watchers.tell(change(6, "k"))
+    assert [each.revision for each in told] == [4, 5, 6]
+
+
+def test_who_has_left_is_told_nothing() -> None:
+    watchers, told = Watchers(), list[Change]()
+    watch = watchers.join("", told.append)
+    watch.begin(change(1, snapshot=True))
+    watchers.leave(watch)
+    watchers.tell(change(2, "k"))
+    assert [each.revision for each in told] == [1]
+
+
+async def test_who_waits_for_a_revision_is_woken_by_it_or_a_later_one() -> None:
+    watchers = Watchers()
+    watchers.join("", lambda told: None).begin(change(1, snapshot=True))
+    watchers.has_told(1)
+    await watchers.reached(1)
+    waiting = [asyncio.create_task(watchers.reached(revision)) for revision in (2, 3, 4)]
+    waiting[1].cancel()
+    await asyncio.gather(waiting[1], return_exceptions=True)
+    watchers.tell(change(3, "k"))
+    await waiting[0]
+    assert not waiting[2].done()
+    watchers.tell(change(5))
+    await waiting[2]
+    assert watchers.told == 5
+
+
+async def test_nobody_waits_for_watchers_that_are_not_there_or_have_no_snapshot_yet() -> None:
+    watchers = Watchers()
+    await watchers.reached(7)
+    watchers.join("", lambda told: None)
+    await watchers.reached(7)
+    assert watchers.seen_of(7) == 7
+
+
+def test_of_a_look_the_watchers_have_seen_what_they_were_told() -> None:
+    watchers = Watchers()
+    watchers.join("", lambda told: None).begin(change(3, snapshot=True))
+    watchers.has_told(3)
+    assert watchers.seen_of(7) == 3
+    assert watchers.seen_of(2) == 2
+
+
+async def test_what_takes_too_long_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable, match=r"the store did not answer within 0\.01 s"):
+        async with in_time(0.01, "the store"):
+            await asyncio.Event().wait()
