@@ -106,9 +106,9 @@ def _walk(tour: Tour) -> None:
         first = tour.run("subscribe", "orders", "--group", "billing", "--max", "400", "--json", show=2)
         tour.run("group", "describe", "billing")
         rest = tour.run("subscribe", "orders", "--group", "billing", "--json", show=2)
-        found = {line for part in (first, rest) for line in part.splitlines()}
-        if len(first.splitlines()) != 400 or len(found) != 1001:
-            raise click.ClickException(f"expected 400 and then the other 601 messages, found {len(found)} in all")
+        together = {line for part in (first, rest) for line in part.splitlines()}
+        if len(first.splitlines()) != 400 or len(together) != 1001:
+            raise click.ClickException(f"expected 400 and then the other 601 messages, found {len(together)} in all")
         click.secho("  400 came to the first member, the other 601 to the next one", fg="green")
         tour.run("group", "reset", "billing", "--topic", "orders", "--to", "earliest")
     with _chapter("6. Kill the broker with -9 and start it again: what was acknowledged is there"):

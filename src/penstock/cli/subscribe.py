@@ -65,8 +65,9 @@ def subscribe(
     --from takes a plain whole number for an offset. A time is RFC 3339 (2026-01-31T12:00:00Z), or milliseconds since
     1970 after an @ (@1767225600000).
 
-    With --group, messages are shared with the other members of the group and come once to all of them together; --from
-    is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for 2 s.
+    With --group, messages are shared with the other members of the group, and come once to all of them together;
+    --from is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for
+    2 s.
 
     --format value writes values alone, a line each; line adds time, partition:offset, key and headers, and escapes
     what would upset a terminal; json is --json: text as text, other bytes in base64, which `encoding` then says. A
