@@ -22,6 +22,8 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+FIRST_RETENTION_MS: Final = 30_000
+"""After the start: whoever brings messages of long ago has this long to say that they are kept, as with Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Upkeep:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._retention_at_ms = self._clock.now_ms() + min(FIRST_RETENTION_MS, self._intervals().retention_ms)
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()
