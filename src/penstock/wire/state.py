@@ -19,12 +19,15 @@ KEY_VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 
 
-def state_record(kind: int, key: Any, value: Any | None, version: int = 0) -> StateRecord:
-    """A record that says what holds for a key from now on; None: nothing."""
+def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, meant: Any = None) -> StateRecord:
+    """A record that says what holds for a key from now on; None: nothing.
+
+    `meant`: what whoever applies it would make of the value, if that is not the value itself.
+    """
     return StateRecord(
         key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),
         value=None if value is None else _VERSION.pack(version) + encode_bytes(value, version),
-        parsed=(key, value),
+        parsed=(key, value if meant is None else meant),
     )
 
 
