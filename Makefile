@@ -14,8 +14,9 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/record
 demo: $(STAMP)
 	$(BIN)/penstock demo
 
+# Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
 test: lint
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -40,7 +40,7 @@ def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | No
     """
     if only_list:
         for question in QUESTIONS:
-            click.echo(f"{question.slug:10} {question.title}")
+            click.echo(f"{question.slug:12} {question.title}")
         return
     known = {question.slug: question for question in QUESTIONS}
     unknown = sorted(set(slugs) - set(known))

@@ -2,9 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from bench import runs
 from bench.cache import NotRun
@@ -15,6 +16,9 @@ from bench.penstock import Penstock
 from bench.runs import Window
 from bench.scale import GB, Scale
 
+Loads = Callable[[ApacheKafka], Generator[object, None, None]]
+"""Does one thing after the other with a server, and can be ended after each."""
+
 
 class Lab:
     """Servers are started here and stopped here. Kafka is kept, once it is warm, for the questions that follow."""
@@ -24,6 +28,7 @@ class Lab:
         self.scale = scale
         self.say = say
         self._kafka: ApacheKafka | None = None
+        self._kafka_knows: set[str] = set()
         self._folders = 0
 
     def fresh_folder(self, name: str) -> Path:
@@ -43,9 +48,9 @@ class Lab:
         return Window(seconds=self.scale.window_s, ramp_s=self.scale.ramp_s, bytes_max=self.scale.bytes_max)
 
     @contextmanager
-    def penstock(self) -> Iterator[Penstock]:
+    def penstock(self, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Penstock]:
         folder = self.fresh_folder("penstock")
-        server = Penstock(folder)
+        server = Penstock(folder, settings)
         try:
             server.start()
             yield server
@@ -75,36 +80,44 @@ class Lab:
             shutil.rmtree(folder, ignore_errors=True)
 
     def kafka(self) -> ApacheKafka:
-        """Apache Kafka, warm; `close` stops it."""
-        if self._kafka is None:
-            server = ApacheKafka(self.fresh_folder("kafka"))
-            try:
+        """Apache Kafka, warm for produce and fetch; `close_kafka` stops it."""
+        return self.warm_kafka("produce and fetch", self._produce_and_fetch)
+
+    def warm_kafka(self, what: str, loads: Loads) -> ApacheKafka:
+        """Apache Kafka after a while of these loads, one after the other: the JIT compiles what it sees often."""
+        try:
+            if self._kafka is None:
                 self.say("starting Apache Kafka")
-                server.start()
-                self._warm(server)
-            except BaseException:
-                server.stop()
-                raise
-            self._kafka = server
+                self._kafka = ApacheKafka(self.fresh_folder("kafka"))
+                self._kafka.start()
+            if what not in self._kafka_knows:
+                self._warm(self._kafka, what, loads)
+        except BaseException:
+            self.close_kafka()
+            raise
         return self._kafka
 
-    def _warm(self, server: ApacheKafka) -> None:
-        """Every load in turn, until the time is up: the JIT compiles what it sees often."""
-        window = Window(seconds=min(2.0, self.scale.warm_s / 15), ramp_s=0.0, bytes_max=self.scale.bytes_max)
+    def _warm(self, server: ApacheKafka, what: str, loads: Loads) -> None:
         end_s = time.monotonic() + self.scale.warm_s
-        while time.monotonic() < end_s:
-            for shape, fill_bytes in zip(runs.SHAPES, self.scale.fill_bytes, strict=True):
-                left_s = end_s - time.monotonic()
-                if left_s <= 0:
-                    break
-                self.say(f"warming Kafka: {left_s:.0f} s left")
-                for acks in (1, -1):
-                    runs.produce(server, shape, acks, window, self.folder)
-                with runs.filled(server, shape, fill_bytes, self.folder) as source:
-                    runs.fetch(source, window, self.folder)
+        while (left_s := end_s - time.monotonic()) > 0:
+            self.say(f"warming Kafka, {what}: {left_s:.0f} s left")
+            with closing(loads(server)) as each:
+                for _ in each:
+                    if time.monotonic() > end_s:
+                        break
+        self._kafka_knows.add(what)
+
+    def _produce_and_fetch(self, server: ApacheKafka) -> Generator[object, None, None]:
+        window = Window(seconds=min(2.0, self.scale.warm_s / 15), ramp_s=0.0, bytes_max=self.scale.bytes_max)
+        for shape, fill_bytes in zip(runs.SHAPES, self.scale.fill_bytes, strict=True):
+            for acks in (1, -1):
+                runs.produce(server, shape, acks, window, self.folder)
+            with runs.filled(server, shape, fill_bytes, self.folder) as source:
+                yield runs.fetch(source, window, self.folder)
 
     def close_kafka(self) -> None:
         if self._kafka is not None:
             self._kafka.stop()
             shutil.rmtree(self._kafka.folder, ignore_errors=True)
             self._kafka = None
+            self._kafka_knows.clear()

@@ -60,6 +60,10 @@ class Sample:
         return max(0.0, self.machine_cpu_s - self.client_cpu_s - self.broker_cpu_s) / self.seconds
 
     @property
+    def broker_cpu_us_each(self) -> float:
+        return self.broker_cpu_s * 1e6 / self.answered
+
+    @property
     def broker_cpu_s_per_gb(self) -> float:
         return self.broker_cpu_s / (self.answered * self.bytes_each / 1e9)
 

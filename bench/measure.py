@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,15 @@ def cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return total
+
+
+def fine_cpu_s(pid: int) -> float:
+    """CPU time of a process's threads to the nanosecond, for what takes less than a tick of the clock above."""
+    total_ns = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            total_ns += int((task / "schedstat").read_text().split()[0])
+    return total_ns / 1e9
 
 
 def machine_cpu_s() -> float:

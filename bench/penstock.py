@@ -1,8 +1,10 @@
-"""Penstock itself, as a user runs it: `penstock serve` with nothing set but where."""
+"""Penstock itself, as a user runs it: `penstock serve` with nothing set but where, unless a question says more."""
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.broker import KafkaBroker
 from bench.process import Process, free_port
@@ -10,6 +12,10 @@ from bench.process import Process, free_port
 
 class Penstock(KafkaBroker):
     name = "Penstock"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(folder)
+        self._settings = settings
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -26,6 +32,12 @@ class Penstock(KafkaBroker):
             "--log-level",
             "warning",
         ]
+        if self._settings:
+            config = self.folder / "penstock.toml"
+            config.write_text(
+                "\n".join(["[broker]", *(f'"{name}" = "{value}"' for name, value in self._settings.items())])
+            )
+            command += ["--config", config]
         self._process = Process(command, self.folder / "stderr", port)
         self._process.wait_for_answer()
         self.ready_s = self._process.wait_for_line()

@@ -93,10 +93,19 @@ def cpu_per_gb(samples: Sequence[Sample]) -> str:
     return f"{median(sample.broker_cpu_s_per_gb for sample in samples):.2f}"
 
 
+def cpu_each(samples: Sequence[Sample]) -> str:
+    """Microseconds of the broker's CPU for one of whatever was counted."""
+    return f"{median(sample.broker_cpu_us_each for sample in samples):,.0f}"
+
+
 def client(*sides: Sequence[Sample]) -> str:
     """How busy the client was on each side; marked where it, and not the server, may be what was measured."""
     busy = [median(sample.client_busy for sample in samples) for samples in sides]
-    return " / ".join(f"{share:.0%}" + (" ⚠" if share > CLIENT_BUSY_MAX else "") for share in busy)
+    return " / ".join(mark_busy(share) for share in busy)
+
+
+def mark_busy(share: float) -> str:
+    return f"{share:.0%}" + (" ⚠" if share > CLIENT_BUSY_MAX else "")
 
 
 def is_client_bound(samples: Sequence[Sample]) -> bool:

@@ -26,6 +26,9 @@ class Scale:
     client_messages: int
     replay_messages: int
     """Fits in one segment, 1 GiB: an answer ends where its segment does, and would then be shorter."""
+    coordinator_rounds: int
+    coordinator_s: float
+    """Of one run of commits or transactions, after the same ramp."""
     starts: int
     start_log_bytes: int
     log_bytes: tuple[int, int]
@@ -43,6 +46,8 @@ FULL: Final = Scale(
     fill_bytes=(50 * MB, 256 * MB, 512 * MB),
     client_messages=1_000_000,
     replay_messages=800_000,
+    coordinator_rounds=3,
+    coordinator_s=2.0,
     starts=5,
     start_log_bytes=GB,
     log_bytes=(GB, 10 * GB),
@@ -60,6 +65,8 @@ QUICK: Final = Scale(
     fill_bytes=(20 * MB, 128 * MB, 256 * MB),
     client_messages=100_000,
     replay_messages=200_000,
+    coordinator_rounds=1,
+    coordinator_s=0.8,
     starts=1,
     start_log_bytes=GB // 10,
     log_bytes=(GB // 10, GB),

@@ -15,6 +15,8 @@ from pathlib import Path
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), ")
 START_S = 20.0
 STOP_S = 20.0
+CALM = {"log.retention.check.interval.ms": 86_400_000}
+"""Tests write messages of long ago, and retention must not come by in the middle of one."""
 
 
 class BrokerProcess:
@@ -37,7 +39,7 @@ class BrokerProcess:
         self._stderr = folder / "stderr.log"
         self._config = folder / "penstock.toml"
         # A JSON string or number is a TOML one too.
-        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in (settings or {}).items()]
+        lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in {**CALM, **(settings or {})}.items()]
         self._config.write_text("\n".join(["[broker]", *lines, ""]))
 
     @property

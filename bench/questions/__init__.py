@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.lab import Lab
-from bench.questions import clients, floor, kafka, latency, log_size, nats, start
+from bench.questions import clients, floor, groups, kafka, latency, log_size, nats, start, transactions
 from bench.report import Table
 
 
@@ -25,5 +25,7 @@ QUESTIONS: Final = (
     Question(slug="kafka", title=kafka.TITLE, ask=kafka.ask, needs_kafka=True),
     Question(slug="latency", title=latency.TITLE, ask=latency.ask, needs_kafka=True),
     Question(slug="clients", title=clients.TITLE, ask=clients.ask, needs_kafka=True),
+    Question(slug="groups", title=groups.TITLE, ask=groups.ask, needs_kafka=True),
+    Question(slug="transactions", title=transactions.TITLE, ask=transactions.ask, needs_kafka=True),
     Question(slug="nats", title=nats.TITLE, ask=nats.ask),
 )

@@ -1,6 +1,7 @@
 """The real command, run as its users run it, against a real broker in a process of its own."""
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,13 @@ import pytest
 from .running import Cli, Direct, ServeProcess
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_are_heard() -> None:
+    """A suite that runs in the background ignores Ctrl-C, and so would every command that it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,10 @@ class ServeProcess:
         self.data_dir = folder / "data"
         command = [COMMAND, "serve", "--data-dir", str(self.data_dir)]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning"]
+        config = folder / "penstock.toml"
+        # Tests write messages of long ago, and retention must not come by in the middle of one.
+        config.write_text('[broker]\n"log.retention.check.interval.ms" = 86400000\n')
+        command += ["--config", str(config)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], START_S)

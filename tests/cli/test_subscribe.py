@@ -10,7 +10,7 @@ NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 @pytest.fixture(scope="module")
 def ten(direct: Direct) -> str:
     """A topic with m0 to m4 of noon and m5 to m9 of five seconds later; tests leave it as it is."""
-    name = direct.create("ten")
+    name = direct.create("ten", retention_ms="-1")
     direct.publish(name, *(b"m%d" % number for number in range(5)), timestamp_ms=NOON_MS)
     direct.publish(name, *(b"m%d" % number for number in range(5, 10)), timestamp_ms=NOON_MS + 5000)
     return name

@@ -9,15 +9,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from confluent_kafka import ConsumerGroupTopicPartitions
+
 import penstock
 from penstock import Connection, Message
+from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
 
-QUICK: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 3000}
-"""Members hear soon of each other, and are missed soon."""
-IDLE_S = 0.4
-"""Nothing more will come."""
+QUICK: dict[str, Any] = {"heartbeat.interval.ms": 100, "session.timeout.ms": 3000, "fetch.wait.max.ms": 50}
+"""Members hear soon of each other, are missed soon, and hear soon that there is nothing more."""
+KILLED: dict[str, Any] = {**QUICK, "session.timeout.ms": 1000}
+"""Members that are killed are missed sooner still."""
+IDLE_S = 0.1
+"""Nothing more will come: counted from when everything that is there was read, so that it may be short."""
 
 _numbers = itertools.count()
 
@@ -46,6 +51,13 @@ def numbers(messages: Iterable[Message]) -> list[int]:
 def all_of(mq: Connection, topic: str) -> list[int]:
     """Everything that a topic holds and that counts."""
     return sorted(numbers(mq.subscribe(topic, idle_timeout_s=IDLE_S)))
+
+
+def committed(broker: BrokerProcess, group: str, topic: str) -> int | None:
+    """What a group has committed, as anybody can ask."""
+    admin = ConfluentDriver(broker.kafka).admin
+    (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return next((each.offset for each in answer.result().topic_partitions if each.topic == topic), None)
 
 
 def threads() -> int:
@@ -79,6 +91,12 @@ class Program:
             found.append(line)
         return found
 
+    def go(self) -> None:
+        """Give it a line, if that is what it waits for."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
@@ -97,6 +115,6 @@ def say(what):
     print(what, flush=True)
 
 def connect(servers, **options):
-    return penstock.connect(servers, options={QUICK!r}, **options)
+    return penstock.connect(servers, options={KILLED!r}, **options)
 
 """

@@ -15,6 +15,7 @@ with warnings.catch_warnings():
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, ConfigSourceType, NewTopic, OffsetSpec
     from kafka.admin._groups import MemberToRemove
+    from kafka.admin._transactions import AbortTransactionSpec
     from kafka.codec import has_snappy
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -23,9 +24,11 @@ with warnings.catch_warnings():
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
+    "AbortTransactionSpec",
     "ConfigResource",
     "ConfigResourceType",
     "CooperativeStickyAssignor",
+    "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
     "KafkaPythonDriver",

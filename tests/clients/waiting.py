@@ -22,7 +22,6 @@ def wait_until(
         found = look()
         if found:
             return found
-        assert time.monotonic() < deadline_s, (
-            f"waited {timeout_s:g} s in vain for: {what} (last seen: {found!r}{'' if seen is None else f', {seen!r}'})"
-        )
+        more = "" if seen is None else f", {seen!r}"
+        assert time.monotonic() < deadline_s, f"waited {timeout_s:g} s in vain for: {what} (last: {found!r}{more})"
         time.sleep(pause_s)

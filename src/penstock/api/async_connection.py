@@ -10,8 +10,9 @@ import asyncio
 import inspect
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -19,19 +20,18 @@ from typing import Any, Final, Self, TypeVar
 
 from penstock.api.async_subscription import TURN, AsyncExactlyOnce, AsyncLoop, AsyncSubscription
 from penstock.api.async_transaction import AsyncTransaction
-from penstock.api.bridge import Answers
-from penstock.api.connection import IN_FLIGHT_MAX, check_no_transaction, seek, settings_of, which
+from penstock.api.bridge import Answers, completed
+from penstock.api.connection import IN_FLIGHT_MAX, seek, settings_of, which
 from penstock.api.encoding import Encoded, encode
-from penstock.api.errors import ApiError
-from penstock.api.handled import IdempotentBy
-from penstock.api.lookup import From, Topics
+from penstock.api.errors import ApiError, aside
+from penstock.api.lookup import From
 from penstock.api.message import Headers, Message, Outgoing, Published
-from penstock.api.outlet import Outlet, Ticket
-from penstock.api.plan import BATCH, BATCH_S, COMMIT_EVERY_S, PREFETCH, Store, exactly_once_plan, subscribe_plan
-from penstock.api.processing import Route, Transform, results
+from penstock.api.outlet import Ticket
+from penstock.api.plan import ExactlyOncePlan, SubscribePlan
+from penstock.api.processing import Work
+from penstock.api.reader import Reader
 from penstock.api.resources import Resources
 from penstock.api.settings import (
-    PROCESSING_TIMEOUT_S,
     REFRESH_S,
     TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -39,7 +39,6 @@ from penstock.api.settings import (
     DeliveryName,
     Settings,
     check_positive,
-    delivery_of,
 )
 from penstock.api.transaction import transaction_of
 
@@ -68,7 +67,7 @@ def connect_async(
     return AsyncConnection(settings_of(servers, delivery, timeout_s, client_id, refresh_s, options))
 
 
-class AsyncConnection:
+class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any, Any, int]]):
     """A cluster to publish to and to read from, for the tasks of one event loop. Close it, or use `async with`.
 
     async with penstock.connect_async("localhost:9092") as mq:
@@ -182,158 +181,38 @@ class AsyncConnection:
         transaction = transaction_of(self._resources.writers, transactional_id, transaction_timeout_s)
         return AsyncTransaction(transaction, self._pool)
 
-    # -- reading
+    # -- reading: see reader.py
 
-    def subscribe(
-        self,
-        topics: Topics,
-        *,
-        group: str | None = None,
-        delivery: DeliveryName | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        max_in_flight: int = 1,
-        idempotent_by: IdempotentBy | None = None,
-        store: Store | None = None,
-        prefetch: int = PREFETCH,
-        commit_every_s: float = COMMIT_EVERY_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> AsyncSubscription:
-        """Read messages, sharing them with the other members of a group, or alone. See Connection.subscribe.
-
-        async for message in mq.subscribe("orders", group="billing"):
-            await charge(message.json())
-        async for message in mq.subscribe("orders", group="billing", max_in_flight=100):
-            tasks.create_task(handle(message))  # which ends with message.done()
-        """
-        plan = subscribe_plan(
-            self._settings,
-            topics,
-            group=group,
-            delivery=delivery,
-            from_=from_,
-            tags=tags,
-            limit=limit,
-            idle_timeout_s=idle_timeout_s,
-            max_in_flight=max_in_flight,
-            prefetch=prefetch,
-            processing_timeout_s=processing_timeout_s,
-            commit_every_s=commit_every_s,
-            idempotent_by=idempotent_by,
-            store=store,
-        )
+    def _subscribe(self, plan: SubscribePlan) -> AsyncSubscription:
         self._resources.check_open()
         loop = AsyncSubscription(self, partial(plan.open, self._resources))
         self._loops.add(loop)
         return loop
 
-    def exactly_once(
-        self,
-        topics: Topics,
-        *,
-        group: str,
-        transactional_id: str | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        batch: int = BATCH,
-        batch_s: float = BATCH_S,
-        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> AsyncExactlyOnce:
-        """A loop whose results count together with its reading: both, or neither. See Connection.exactly_once.
-
-        async with mq.exactly_once("orders", group="billing") as loop:
-            async for message in loop:
-                await loop.publish("invoices", invoice(message.json()), key=message.key)
-        """
-        plan = exactly_once_plan(
-            topics,
-            group=group,
-            from_=from_,
-            tags=tags,
-            limit=limit,
-            idle_timeout_s=idle_timeout_s,
-            batch=batch,
-            batch_s=batch_s,
-            transactional_id=transactional_id,
-            transaction_timeout_s=transaction_timeout_s,
-            processing_timeout_s=processing_timeout_s,
-        )
+    def _exactly_once(self, plan: ExactlyOncePlan) -> AsyncExactlyOnce:
         self._resources.check_open()
         loop = AsyncExactlyOnce(self, partial(plan.open, self._resources))
         self._loops.add(loop)
         return loop
 
-    async def process(
-        self,
-        topics: Topics,
-        to: Route,
-        *,
-        group: str,
-        transform: Transform,
-        delivery: DeliveryName = Delivery.EXACTLY_ONCE,
-        transactional_id: str | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        batch: int = BATCH,
-        batch_s: float = BATCH_S,
-        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> int:
-        """Read, transform, publish, until cancelled, `limit` or `idle_timeout_s`. See Connection.process.
+    async def _pass_on(self, messages: AsyncSubscription, work: Work, batch: int, delivery: Delivery) -> int:
+        count = 0
+        async with messages:
+            outlet = self._resources.outlet(delivery, many=True)
+            async for read in messages.batches(batch):
+                made = [each for message in read for each in await _results(work, message)]
+                for answer in [await self._bridge.send(outlet, each) for each in made]:
+                    await self._bridge.result(answer)
+                count += len(read)
+        return count
 
-        await mq.process("orders", "invoices", group="billing", transform=make_invoice)
-
-        transform may be a coroutine function.
-        """
-        common: dict[str, Any] = {
-            "group": group,
-            "from_": from_,
-            "tags": tags,
-            "limit": limit,
-            "idle_timeout_s": idle_timeout_s,
-            "processing_timeout_s": processing_timeout_s,
-        }
-        promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)
-        if promised is not Delivery.EXACTLY_ONCE:
-            check_no_transaction(promised, transactional_id)
-            async with self.subscribe(topics, delivery=promised, **common) as subscription:
-                outlet = self._resources.outlet(promised, many=True)
-                return await self._pass_on(subscription, outlet, transform, to, batch)
-        async with self.exactly_once(
-            topics,
-            batch=batch,
-            batch_s=batch_s,
-            transactional_id=transactional_id,
-            transaction_timeout_s=transaction_timeout_s,
-            **common,
-        ) as loop:
-            count = 0
+    async def _pass_through(self, loop: AsyncExactlyOnce, work: Work) -> int:
+        count = 0
+        async with loop:
             async for message in loop:
-                for each in await _results(transform, message, to):
+                for each in await _results(work, message):
                     await loop._send(each)
                 count += message.attempt == 1
-            return count
-
-    async def _pass_on(
-        self, subscription: AsyncSubscription, outlet: Outlet, transform: Transform, to: Route, batch: int
-    ) -> int:
-        count = 0
-        async for read in subscription.batches(batch):
-            answers = [
-                await self._bridge.send(outlet, each)
-                for message in read
-                for each in await _results(transform, message, to)
-            ]
-            for answer in answers:
-                await self._bridge.result(answer)
-            count += len(read)
         return count
 
     async def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
@@ -351,11 +230,17 @@ class AsyncConnection:
 
         await mq.close()
         """
-        for loop in list(self._loops):
-            await loop.close()
+        async with AsyncExitStack() as stack:  # whatever fails, the others are closed
+            stack.push_async_callback(self._let_go)
+            for loop in list(self._loops):
+                stack.push_async_callback(loop.close)
+
+    async def _let_go(self) -> None:
         if self._finalizer.alive:
-            await self._run(self._resources.close)
-            self._finalizer()
+            try:
+                await completed(asyncio.ensure_future(self._run(self._resources.close)))
+            finally:
+                self._finalizer()
 
     async def __aenter__(self) -> Self:
         try:
@@ -368,7 +253,8 @@ class AsyncConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with aside(error):
+            await self.close()
 
 
 def _end(resources: Resources, pool: ThreadPoolExecutor) -> None:
@@ -387,6 +273,6 @@ async def _each(messages: Iterable[object] | AsyncIterable[object]) -> AsyncIter
                 await asyncio.sleep(0)
 
 
-async def _results(transform: Transform, message: Message, to: Route) -> list[Encoded]:
-    given = transform(message)
-    return results(await given if inspect.isawaitable(given) else given, message, to)
+async def _results(work: Work, message: Message) -> list[Encoded]:
+    given = work.transform(message)
+    return work.results(await given if inspect.isawaitable(given) else given, message)

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from penstock.api.bridge import Worker, completed
 from penstock.api.encoding import Encoded, encode
-from penstock.api.errors import Closed
+from penstock.api.errors import Closed, aside
 from penstock.api.exactly_once import CommitsWithin
 from penstock.api.feed import Feed, not_joined
 from penstock.api.message import Headers, Message, Outgoing
@@ -61,8 +61,14 @@ class AsyncLoop:
 
     async def _next(self, most: int) -> list[Message]:
         """The next messages; none if the loop is over."""
-        if self._is_closing:
-            return []
+        try:
+            return [] if self._is_closing else await self._take(most)
+        except Closed:
+            if not self._is_closing:
+                raise
+            return []  # another task has closed it meanwhile
+
+    async def _take(self, most: int) -> list[Message]:
         feed = await self._opened()
         self._taken += 1
         if self._taken % TURN == 0:
@@ -101,9 +107,15 @@ class AsyncLoop:
         if not self._is_closed:
             self._is_closed = True
             try:
-                await completed(asyncio.ensure_future(self._worker.run(lambda: self._end())))
+                await completed(asyncio.ensure_future(self._finish()))
             finally:
                 self._worker.close(is_waiting=True)
+
+    async def _finish(self) -> None:
+        try:
+            await self._worker.settle()
+        finally:  # whatever came of what a cancelled task has asked for
+            await self._worker.run(lambda: self._end())
 
     async def __aenter__(self) -> Self:
         await self._opened()
@@ -112,7 +124,8 @@ class AsyncLoop:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with aside(error):
+            await self.close()
 
 
 def _finish(end: Callable[[], None], worker: Worker) -> None:

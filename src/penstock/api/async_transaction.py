@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from penstock.api.bridge import completed
+from penstock.api.bridge import completed, on_thread
 from penstock.api.encoding import Encoded, encode
 from penstock.api.message import Headers, Outgoing
 from penstock.api.transaction import Transaction
@@ -34,9 +34,8 @@ class AsyncTransaction:
         return self._transaction.published
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
         try:
-            await completed(loop.run_in_executor(self._pool, self._transaction.__enter__))
+            await completed(on_thread(self._pool, self._transaction.__enter__))
         except asyncio.CancelledError as error:
             if self._transaction.is_open:
                 await self.__aexit__(type(error), error, None)
@@ -65,10 +64,9 @@ class AsyncTransaction:
         try:
             self._transaction._send(message, is_waiting=False)
         except BufferError:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._transaction._send, message)
+            await on_thread(self._pool, partial(self._transaction._send, message))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end = partial(self._transaction.__exit__, kind, error, trace)
-        await completed(asyncio.get_running_loop().run_in_executor(self._pool, end))
+        await completed(on_thread(self._pool, partial(self._transaction.__exit__, kind, error, trace)))

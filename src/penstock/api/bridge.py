@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from penstock.api.encoding import Encoded
+from penstock.api.errors import Closed
 from penstock.api.message import Published
 from penstock.api.outlet import Outlet, Ticket
 
@@ -75,6 +76,15 @@ async def completed(doing: "asyncio.Future[T]") -> T:
         raise
 
 
+def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Future[T]":
+    """Do something on a thread of a connection, or elsewhere if that was closed: what is begun can still be ended."""
+    loop = asyncio.get_running_loop()
+    try:
+        return loop.run_in_executor(pool, action)
+    except RuntimeError:
+        return loop.run_in_executor(None, action)
+
+
 class Worker:
     """One thread that does one thing after the other for tasks.
 
@@ -83,27 +93,33 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._turn = asyncio.Lock()
         self._doing: asyncio.Future[Any] | None = None
 
     async def settle(self) -> None:
         """Wait for what is being done for a task that was cancelled."""
-        while self._doing is not None:
-            doing = self._doing
+        async with self._turn:
+            await self._settle()
+
+    async def run(self, action: Callable[[], T]) -> T:
+        async with self._turn:
+            await self._settle()
+            try:
+                doing = asyncio.get_running_loop().run_in_executor(self.pool, action)
+            except RuntimeError:
+                raise Closed("the subscription is closed; subscribe again") from None
+            self._doing = doing
+            await self._settle()
+        return doing.result()
+
+    async def _settle(self) -> None:
+        doing = self._doing
+        if doing is not None:
             try:
                 await asyncio.shield(doing)
             finally:
-                if doing.done() and self._doing is doing:
+                if doing.done():
                     self._doing = None
-
-    async def run(self, action: Callable[[], T]) -> T:
-        await self.settle()
-        doing = asyncio.get_running_loop().run_in_executor(self.pool, action)
-        self._doing = doing
-        try:
-            return await asyncio.shield(doing)
-        finally:
-            if doing.done() and self._doing is doing:
-                self._doing = None
 
     def close(self, *, is_waiting: bool = False) -> None:
         self.pool.shutdown(wait=is_waiting)

@@ -15,16 +15,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from penstock.api.encoding import encode
-from penstock.api.errors import ApiError, InvalidArgument
-from penstock.api.handled import IdempotentBy
-from penstock.api.lookup import From, Lookup, Topics, start_of
+from penstock.api.errors import ApiError, aside
+from penstock.api.lookup import From, Lookup, start_of
 from penstock.api.message import Headers, Outgoing, Published
 from penstock.api.outlet import Outlet, Ticket
-from penstock.api.plan import BATCH, BATCH_S, COMMIT_EVERY_S, PREFETCH, Store, exactly_once_plan, subscribe_plan
-from penstock.api.processing import Route, Transform, results
+from penstock.api.plan import ExactlyOncePlan, SubscribePlan
+from penstock.api.processing import Work
+from penstock.api.reader import Reader
 from penstock.api.resources import Resources
 from penstock.api.settings import (
-    PROCESSING_TIMEOUT_S,
     REFRESH_S,
     TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -32,7 +31,6 @@ from penstock.api.settings import (
     DeliveryName,
     Settings,
     check_positive,
-    delivery_of,
     parse_delivery,
 )
 from penstock.api.subscription import ExactlyOnce, Subscription
@@ -108,12 +106,7 @@ def seek(lookup: Lookup, group: str, topic: str, to: From) -> dict[int, int]:
     return {place.partition: offset for place, offset in offsets.items()}
 
 
-def check_no_transaction(delivery: Delivery, transactional_id: str | None) -> None:
-    if transactional_id is not None:
-        raise InvalidArgument(f"transactional_id= is for delivery='exactly-once', not for {delivery.value!r}")
-
-
-class Connection:
+class Connection(Reader[Subscription, ExactlyOnce, int]):
     """A cluster to publish to and to read from. Threads may share it. Close it, or use it as a context manager.
 
     with penstock.connect("localhost:9092") as mq:
@@ -212,164 +205,37 @@ class Connection:
         """
         return transaction_of(self._resources.writers, transactional_id, transaction_timeout_s)
 
-    # -- reading
+    # -- reading: see reader.py
 
-    def subscribe(
-        self,
-        topics: Topics,
-        *,
-        group: str | None = None,
-        delivery: DeliveryName | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        max_in_flight: int = 1,
-        idempotent_by: IdempotentBy | None = None,
-        store: Store | None = None,
-        prefetch: int = PREFETCH,
-        commit_every_s: float = COMMIT_EVERY_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> Subscription:
-        """Read messages, sharing them with the other members of a group, or alone without one.
-
-        for message in mq.subscribe("orders", group="billing", delivery="at-least-once"):
-            charge(message.json())
-        for message in mq.subscribe(re.compile("orders-.*"), from_=datetime(2026, 1, 31, tzinfo=UTC)):
-            print(message)  # alone: everything since then, and nothing is committed
-
-        from_: where a group begins that has committed nothing, and where a reader alone does. tags: only messages
-        with one of them. limit, idle_timeout_s: when to end. idempotent_by, store: see docs/delivery.md.
-        max_in_flight above 1: messages may be worked on at the same time, and each says when it is done().
-        prefetch: how many are taken at a time; at-most-once may lose as many in a crash. processing_timeout_s: who
-        needs longer for a message is given up by the group.
-        """
-        plan = subscribe_plan(
-            self._settings,
-            topics,
-            group=group,
-            delivery=delivery,
-            from_=from_,
-            tags=tags,
-            limit=limit,
-            idle_timeout_s=idle_timeout_s,
-            max_in_flight=max_in_flight,
-            prefetch=prefetch,
-            processing_timeout_s=processing_timeout_s,
-            commit_every_s=commit_every_s,
-            idempotent_by=idempotent_by,
-            store=store,
-        )
+    def _subscribe(self, plan: SubscribePlan) -> Subscription:
         loop = Subscription(self, plan.open(self._resources), self._resources.clock)
         self._resources.watch(loop)
         return loop
 
-    def exactly_once(
-        self,
-        topics: Topics,
-        *,
-        group: str,
-        transactional_id: str | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        batch: int = BATCH,
-        batch_s: float = BATCH_S,
-        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> ExactlyOnce:
-        """A loop whose results count together with its reading: both, or neither.
-
-        with mq.exactly_once("orders", group="billing") as loop:
-            for message in loop:
-                loop.publish("invoices", invoice(message.json()), key=message.key)
-
-        batch, batch_s: how many messages, and for how long, share a transaction. transactional_id: one for each
-        process, always the same; then what a crash left open ends with the restart, not after transaction_timeout_s.
-        """
-        plan = exactly_once_plan(
-            topics,
-            group=group,
-            from_=from_,
-            tags=tags,
-            limit=limit,
-            idle_timeout_s=idle_timeout_s,
-            batch=batch,
-            batch_s=batch_s,
-            transactional_id=transactional_id,
-            transaction_timeout_s=transaction_timeout_s,
-            processing_timeout_s=processing_timeout_s,
-        )
+    def _exactly_once(self, plan: ExactlyOncePlan) -> ExactlyOnce:
         loop = ExactlyOnce(self, plan.open(self._resources), self._resources.clock)
         self._resources.watch(loop)
         return loop
 
-    def process(
-        self,
-        topics: Topics,
-        to: Route,
-        *,
-        group: str,
-        transform: Transform,
-        delivery: DeliveryName = Delivery.EXACTLY_ONCE,
-        transactional_id: str | None = None,
-        from_: From = "earliest",
-        tags: str | Iterable[str] | None = None,
-        limit: int | None = None,
-        idle_timeout_s: float | None = None,
-        batch: int = BATCH,
-        batch_s: float = BATCH_S,
-        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
-        processing_timeout_s: float = PROCESSING_TIMEOUT_S,
-    ) -> int:
-        """Read, transform, publish, until Ctrl-C, `limit` or `idle_timeout_s`; how many messages were read.
+    def _pass_on(self, messages: Subscription, work: Work, batch: int, delivery: Delivery) -> int:
+        count = 0
+        with messages:
+            outlet = self._resources.outlet(delivery, many=True)
+            for read in messages.batches(batch):
+                # All of them before any is sent: if one fails, the others have not been published in vain.
+                made = [each for message in read for each in work.results(work.transform(message), message)]
+                for ticket in [outlet.send_waiting(each) for each in made]:
+                    outlet.wait(ticket)
+                count += len(read)
+        return count
 
-        mq.process("orders", "invoices", group="billing", transform=lambda message: invoice(message.json()))
-        mq.process("orders", lambda message: f"orders-{message.tag}", group="split", transform=lambda m: m.value)
-
-        transform gives a value, an Outgoing, a list of those, or None for nothing; results keep the key. An exception
-        ends it, and the message comes again next time.
-        """
-        common: dict[str, Any] = {
-            "group": group,
-            "from_": from_,
-            "tags": tags,
-            "limit": limit,
-            "idle_timeout_s": idle_timeout_s,
-            "processing_timeout_s": processing_timeout_s,
-        }
-        promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)
-        if promised is not Delivery.EXACTLY_ONCE:
-            check_no_transaction(promised, transactional_id)
-            with self.subscribe(topics, delivery=promised, **common) as subscription:
-                return self._pass_on(subscription, self._resources.outlet(promised, many=True), transform, to, batch)
-        with self.exactly_once(
-            topics,
-            batch=batch,
-            batch_s=batch_s,
-            transactional_id=transactional_id,
-            transaction_timeout_s=transaction_timeout_s,
-            **common,
-        ) as loop:
-            count = 0
+    def _pass_through(self, loop: ExactlyOnce, work: Work) -> int:
+        count = 0
+        with loop:
             for message in loop:
-                for each in results(transform(message), message, to):
+                for each in work.results(work.transform(message), message):
                     loop._send(each)
                 count += message.attempt == 1
-            return count
-
-    def _pass_on(
-        self, subscription: Subscription, outlet: Outlet, transform: Transform, to: Route, batch: int
-    ) -> int:
-        count = 0
-        for read in subscription.batches(batch):
-            tickets = [
-                outlet.send_waiting(each) for message in read for each in results(transform(message), message, to)
-            ]
-            for ticket in tickets:
-                outlet.wait(ticket)
-            count += len(read)
         return count
 
     def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
@@ -396,4 +262,5 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        with aside(error):
+            self.close()

@@ -7,6 +7,8 @@ except penstock.NotConnected as error:
 """
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -170,6 +172,7 @@ _KINDS: Final[dict[ErrorCode, type[ApiError]]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: Fenced,
     ErrorCode.FENCED_INSTANCE_ID: Fenced,
     ErrorCode.TRANSACTION_ABORTABLE: TransactionAborted,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: InvalidArgument,
     ErrorCode.NETWORK_EXCEPTION: NotConnected,
     ErrorCode.BROKER_NOT_AVAILABLE: NotConnected,
     ErrorCode.NON_EMPTY_GROUP: Busy,
@@ -256,6 +259,20 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
     else:
         message = str(refusal(error.code(), doing))
     return _KINDS.get(code, otherwise)(message, code)
+
+
+@contextmanager
+def aside(error: BaseException | None) -> Iterator[None]:
+    """On the way out of a block: what goes wrong here does not take the place of what went wrong there.
+
+    Else a Ctrl-C in the block could leave it as an error that is caught, and tried again.
+    """
+    try:
+        yield
+    except ApiError as failure:
+        if error is None:
+            raise
+        error.add_note(f"on the way out: {failure}")
 
 
 def nobody_at(servers: str, reason: str) -> str:

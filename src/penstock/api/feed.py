@@ -27,6 +27,8 @@ from penstock.foundation.ids import TopicPartition
 
 STEP_S: Final = 0.5
 """The longest that one step of waiting takes."""
+JOINING_S: Final = 0.05
+"""The same, while it is not known which partitions are ours: a poll does not end when that is decided."""
 AGAIN_S: Final = 0.2
 """How long to wait before messages of a failed transaction come again: the cluster may need it."""
 
@@ -241,7 +243,7 @@ class Feed:
 
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        wait_s = min(STEP_S, self._commits.wait_s())
+        wait_s = min(STEP_S if self._intake.is_joined else JOINING_S, self._commits.wait_s())
         if self._wish.idle_timeout_s is not None and self._was_joined and self._intake.is_at_end:
             wait_s = min(wait_s, self._active_s + self._wish.idle_timeout_s - now_s)
         if self._not_before_s > now_s:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, explain, kafka_error
 from penstock.api.lookup import Lookup, Wanted, as_kafka
-from penstock.api.outlet import Trouble
+from penstock.api.outlet import heard
 from penstock.api.progress import Offsets
 from penstock.api.settings import TOPIC_PATIENCE_MS, Settings, consumer_config, is_incremental
 from penstock.client.offsets import Origin, Start
@@ -94,7 +94,7 @@ class Intake:
         """Whether it is known which partitions are ours."""
         self._looked_s = self._polled_s = clock.monotonic_s()
         try:
-            self._consumer = Consumer({**config, "on_commit": self._on_commit, "error_cb": Trouble(settings, clock)})
+            self._consumer = Consumer({**config, "on_commit": self._on_commit, **heard(settings, clock)})
         except KafkaException as error:
             raise explain(kafka_error(error), "making a consumer", InvalidArgument) from error
         try:
@@ -162,7 +162,7 @@ class Intake:
     @property
     def is_at_end(self) -> bool:
         """Whether everything there is was read, as far as we know."""
-        return self._places <= self._at_end
+        return self.is_joined and self._places <= self._at_end
 
     def poll(self, wait_s: float) -> list[Arrived]:
         """What has arrived; waits for the first of it. Rebalances happen in here."""
@@ -217,9 +217,9 @@ class Intake:
         return True
 
     def _raise_failure(self) -> None:
+        """What failed once stays so: partitions may have been lost track of, and who went on would miss messages."""
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+            raise self._failure
 
     # -- rebalances: called from within poll() and close()
 
@@ -256,16 +256,19 @@ class Intake:
 
     def _let_go(self, tell: Callable[[list[TopicPartition]], None], places: list[TopicPartition]) -> None:
         self._places.difference_update(places)
+        if not self._places:
+            self.is_joined = False  # until we hear what is ours now: who has nothing meanwhile is not idle
         self._guarded(lambda: tell(places))
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it; what goes wrong is raised by the poll that it happened in."""
+        """Do it; what goes wrong is raised by the poll that it happened in, and by all after it."""
         try:
             action()
         except KafkaException as error:
-            self._failure = explain(kafka_error(error), f"reading {self._reading.wanted}", SubscribeFailed)
+            failure = explain(kafka_error(error), f"reading {self._reading.wanted}", SubscribeFailed)
+            self._failure = self._failure or failure
         except ApiError as error:
-            self._failure = error
+            self._failure = self._failure or error
 
     # -- commits
 

@@ -163,7 +163,7 @@ class Lookup:
 
         librdkafka's consumers do not ask in that way, as Kafka's own do: who subscribes first would be refused.
         """
-        give_up_s = self._clock.monotonic_s() + SUMMON_S
+        give_up_s = self._clock.monotonic_s() + min(SUMMON_S, self._settings.timeout_s / 2)
         for topic in topics:
             while error := self._ask_for(topic):
                 if error.code() not in _COMING or self._clock.monotonic_s() >= give_up_s:
@@ -238,8 +238,8 @@ class Lookup:
         return explain(error, doing, SubscribeFailed, self._settings.servers)
 
     def close(self) -> None:
-        # An AdminClient ends with its last reference; its threads are librdkafka's own.
-        del self._admin
+        # Not by its last reference alone: somebody may keep an error, and with it the client that it comes from.
+        self._admin.__exit__(None, None, None)
 
 
 def as_kafka(offsets: Mapping[TopicPartition, int]) -> list[Any]:

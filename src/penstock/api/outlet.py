@@ -26,6 +26,9 @@ GRACE_S: Final = 5.0
 TROUBLE_EVERY_S: Final = 30.0
 
 log = logging.getLogger("penstock.api")
+LIBRDKAFKA_LOG: Final = logging.getLogger("penstock.librdkafka")
+# Fatal errors, which it writes to standard error else; they are raised as well.
+LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
 
 class Ticket:
@@ -77,6 +80,11 @@ class Trouble:
             log.warning("cluster_trouble servers=%s reason=%r", self._servers, error.str())
 
 
+def heard(settings: Settings, clock: Clock) -> dict[str, Any]:
+    """How what librdkafka says by itself is heard, where it is polled."""
+    return {"error_cb": Trouble(settings, clock), "logger": LIBRDKAFKA_LOG}
+
+
 class Outlet:
     """A producer, and the thread that listens to it. Any thread may send."""
 
@@ -84,7 +92,7 @@ class Outlet:
         self._settings = settings
         self._clock = clock or SystemClock()
         try:
-            self.producer = Producer({**config, "error_cb": Trouble(settings, self._clock)})
+            self.producer = Producer({**config, **heard(settings, self._clock)})
         except KafkaException as error:
             raise explain(kafka_error(error), "making a producer", InvalidArgument) from error
         self.settling: deque[Ticket] = deque()
@@ -97,11 +105,11 @@ class Outlet:
 
     def send(self, message: Encoded, then: Callable[[Ticket], None] | None = None) -> Ticket:
         """Send a message. `then` is called, on the listening thread, when it is settled. BufferError: no room now."""
-        if self._is_closing:
-            raise Closed("the connection is closed; connect again")
         ticket = Ticket(self, message.topic, then)
         with self._changed:
-            self._open += 1
+            if self._is_closing:
+                raise Closed("the connection is closed; connect again")
+            self._open += 1  # from here on, close() waits for us
         is_sent = False
         try:
             self.producer.produce(
@@ -129,10 +137,10 @@ class Outlet:
             try:
                 return self.send(message, then)
             except BufferError:
+                if self._clock.monotonic_s() >= give_up_s:
+                    raise self.failure(KafkaError(KafkaError._TIMED_OUT), "waiting for room to publish") from None
                 with self._changed:
-                    left_s = give_up_s - self._clock.monotonic_s()
-                    if left_s <= 0 or not self._changed.wait(left_s):
-                        raise self.failure(KafkaError(KafkaError._TIMED_OUT), "waiting for room to publish") from None
+                    self._changed.wait(POLL_S)  # not for longer: room may have been made before we listened
 
     def wait(self, ticket: Ticket) -> Published:
         """What became of a message, once that is known."""
@@ -155,26 +163,30 @@ class Outlet:
 
     def _listen(self) -> None:
         while not self._is_closing or self._open:
-            self.producer.poll(POLL_S)
+            try:
+                self.producer.poll(POLL_S)
+            except KafkaException as error:
+                # A producer that can do no more says so here as well as to whoever uses it next.
+                log.info("producer_ended servers=%s reason=%r", self._settings.servers, kafka_error(error).str())
             self._settle()
 
     def _settle(self) -> None:
-        batch = []
+        settled = 0
         while self.settling:
             ticket = self.settling.popleft()
             ticket.is_settled = True
-            batch.append(ticket)
-        if batch:
+            if ticket.then is not None:
+                ticket.then(ticket)
+            settled += 1
+        if settled:
             with self._changed:
-                self._open -= len(batch)
+                self._open -= settled
                 self._changed.notify_all()
-            for ticket in batch:
-                if ticket.then is not None:
-                    ticket.then(ticket)
 
     def begin_closing(self) -> None:
         """Take nothing more. Several that are closed after this need not wait for each other's threads."""
-        self._is_closing = True
+        with self._changed:
+            self._is_closing = True
 
     def close(self, timeout_s: float) -> None:
         """Wait for what is on its way, give up the rest, and end the thread."""
@@ -188,4 +200,6 @@ class Outlet:
             # Else the producer would wait for every message's own timeout.
             self.producer.purge()
             self._thread.join(timeout_s + GRACE_S)
-            self.producer.close()
+            # It ends with its last reference. Its own close() would try to abort a transaction that is not ours any
+            # more, and warn that it cannot.
+            del self.producer

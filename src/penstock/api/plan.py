@@ -1,7 +1,7 @@
 """What subscribe() and exactly_once() were asked for: checked once, then opened, by a thread or for a task."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,8 +16,8 @@ from penstock.api.intake import Intake, Reading
 from penstock.api.lookup import From, Topics, Wanted, start_of
 from penstock.api.progress import Progress
 from penstock.api.resources import Resources
-from penstock.api.settings import Delivery, Settings, check_positive, delivery_of
-from penstock.api.wish import Wish, tags_of
+from penstock.api.settings import Delivery, check_positive
+from penstock.api.wish import Wish
 from penstock.foundation.clock import Clock
 
 COMMIT_EVERY_S: Final = 1.0
@@ -39,13 +39,24 @@ class SubscribePlan:
     idempotent_by: IdempotentBy | None
     store: Store | None
 
+    def __post_init__(self) -> None:
+        if self.reading.group == "":
+            raise InvalidArgument("group='' is no name; give one, or None to read alone")
+        if self.delivery is Delivery.EXACTLY_ONCE and self.idempotent_by is None:
+            raise InvalidArgument(
+                "subscribe() cannot promise exactly-once for what the loop does elsewhere: a crash may come between "
+                "that and the commit. For results that are published, use mq.process() or mq.exactly_once(); for "
+                "effects elsewhere, give idempotent_by=, which passes over messages that were handled; or say "
+                "delivery='at-least-once'"
+            )
+        check_positive("commit_every_s", self.commit_every_s)
+
     def open(self, resources: Resources) -> Feed:
         resources.check_open()
         settings, lookup, clock = resources.settings, resources.lookup, resources.clock
         progress = Progress()
         handled = handling(self.idempotent_by, self.store, self.reading.group)
         feed = Feed(settings, self.wish, progress, handled, clock)
-
         try:
             intake = Intake(settings, lookup, self.reading, feed, clock)
         except BaseException:
@@ -63,42 +74,6 @@ class SubscribePlan:
         return CommitsAfter(intake, progress, self.commit_every_s, clock)
 
 
-def subscribe_plan(
-    settings: Settings,
-    topics: Topics,
-    *,
-    group: str | None,
-    delivery: str | None,
-    from_: From,
-    tags: str | Iterable[str] | None,
-    limit: int | None,
-    idle_timeout_s: float | None,
-    max_in_flight: int,
-    prefetch: int,
-    processing_timeout_s: float,
-    commit_every_s: float,
-    idempotent_by: IdempotentBy | None,
-    store: Store | None,
-) -> SubscribePlan:
-    promised = delivery_of(delivery, settings, Delivery.AT_LEAST_ONCE)
-    if promised is Delivery.EXACTLY_ONCE and idempotent_by is None:
-        raise InvalidArgument(
-            "subscribe() cannot promise exactly-once for what the loop does elsewhere: a crash may come between that "
-            "and the commit. For results that are published, use mq.process() or mq.exactly_once(); for effects "
-            "elsewhere, give idempotent_by=, which passes over messages that were handled; or say "
-            "delivery='at-least-once'"
-        )
-    check_positive("commit_every_s", commit_every_s)
-    return SubscribePlan(
-        reading=_reading(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s),
-        wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight),
-        delivery=promised,
-        commit_every_s=commit_every_s,
-        idempotent_by=idempotent_by,
-        store=store,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactlyOncePlan:
     """A loop to be that reads, transforms and publishes."""
@@ -109,6 +84,18 @@ class ExactlyOncePlan:
     transaction_timeout_s: float
     batch: int
     batch_s: float
+
+    def __post_init__(self) -> None:
+        if not self.reading.group:
+            raise InvalidArgument("exactly_once() needs group=: its offsets are what is committed with the messages")
+        check_positive("batch", self.batch)
+        check_positive("batch_s", self.batch_s)
+        check_positive("transaction_timeout_s", self.transaction_timeout_s)
+        if self.batch_s >= self.transaction_timeout_s:
+            raise InvalidArgument(
+                f"batch_s={self.batch_s:g} is not less than transaction_timeout_s={self.transaction_timeout_s:g}: "
+                "every transaction would be too late"
+            )
 
     def open(self, resources: Resources) -> "Pipe":
         resources.check_open()
@@ -123,13 +110,9 @@ class ExactlyOncePlan:
             )
             feed.begin(intake, commits)
         except BaseException:
-            resources.writers.give_back(writer, self.transaction_timeout_s)
+            resources.writers.give_back(writer)
             raise
-        return Pipe(
-            feed=feed,
-            commits=commits,
-            give_back=partial(resources.writers.give_back, writer, self.transaction_timeout_s),
-        )
+        return Pipe(feed=feed, commits=commits, give_back=partial(resources.writers.give_back, writer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,42 +130,12 @@ class Pipe:
             self.give_back()
 
 
-def exactly_once_plan(
-    topics: Topics,
-    *,
-    group: str,
-    from_: From,
-    tags: str | Iterable[str] | None,
-    limit: int | None,
-    idle_timeout_s: float | None,
-    batch: int,
-    batch_s: float,
-    transactional_id: str | None,
-    transaction_timeout_s: float,
-    processing_timeout_s: float,
-) -> ExactlyOncePlan:
-    if not group:
-        raise InvalidArgument("exactly_once() needs group=: its offsets are what is committed with the messages")
-    check_positive("batch", batch)
-    check_positive("batch_s", batch_s)
-    check_positive("transaction_timeout_s", transaction_timeout_s)
-    if batch_s >= transaction_timeout_s:
-        raise InvalidArgument(
-            f"batch_s={batch_s:g} is not less than transaction_timeout_s={transaction_timeout_s:g}: "
-            "every transaction would be too late"
-        )
-    return ExactlyOncePlan(
-        reading=_reading(topics, group, from_, min(batch, PREFETCH), processing_timeout_s, idle_timeout_s),
-        wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
-        # Offsets are fenced by the group (KIP-447), so that the id need not be known beforehand.
-        transactional_id=transactional_id or f"{group}-{uuid4()}",
-        transaction_timeout_s=transaction_timeout_s,
-        batch=batch,
-        batch_s=batch_s,
-    )
+def transactional_id_of(transactional_id: str | None, group: str) -> str:
+    # Offsets are fenced by the group (KIP-447), so that the id need not be known beforehand.
+    return transactional_id or f"{group}-{uuid4()}"
 
 
-def _reading(
+def reading_of(
     topics: Topics,
     group: str | None,
     from_: From,
@@ -190,8 +143,6 @@ def _reading(
     processing_timeout_s: float,
     idle_timeout_s: float | None,
 ) -> Reading:
-    if group == "":
-        raise InvalidArgument("group='' is no name; give one, or None to read alone")
     check_positive("prefetch", prefetch)
     check_positive("processing_timeout_s", processing_timeout_s)
     return Reading(

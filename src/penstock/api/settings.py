@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any, Final, Literal
 
 from penstock.api.errors import InvalidArgument
@@ -85,7 +86,7 @@ class Settings:
 
 
 def check_positive(name: str, value: float | None) -> None:
-    if value is not None and not value > 0:
+    if value is not None and not 0 < value < inf:
         raise InvalidArgument(f"{name}={value} makes no sense; give a number above 0")
 
 
@@ -150,6 +151,9 @@ def transactional_config(settings: Settings, transactional_id: str, timeout_s: f
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         "message.timeout.ms": min(timeout_ms, int(settings.timeout_s * 1000)),
+        # Starting over with the first addresses (KIP-899) makes librdkafka forget the broker that it has in mind as
+        # the group's coordinator, and wait for it for ever: offsets could not be sent after a restart.
+        "metadata.recovery.strategy": "none",
     }
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.api.encoding import Encoded, encode
-from penstock.api.errors import Closed
+from penstock.api.errors import Closed, aside
 from penstock.api.feed import Feed, not_joined
 from penstock.api.message import Headers, Message, Outgoing
 from penstock.api.plan import Pipe
@@ -82,7 +82,8 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        with aside(error):
+            self.close()
 
 
 class Subscription(Loop):

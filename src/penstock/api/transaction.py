@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from penstock.api.encoding import Encoded, encode
 from penstock.api.errors import (
@@ -18,6 +18,7 @@ from penstock.api.errors import (
     InvalidArgument,
     PublishFailed,
     TransactionAborted,
+    aside,
     explain,
     kafka_error,
 )
@@ -52,23 +53,35 @@ class Writer:
 
     def __init__(self, settings: Settings, transactional_id: str, timeout_s: float, clock: Clock) -> None:
         self.transactional_id = transactional_id
+        self.timeout_s = timeout_s
         self._settings = settings
         self._clock = clock
         self._outlet = Outlet(settings, transactional_config(settings, transactional_id, timeout_s), clock)
-        self._producer = self._outlet.producer
         self._failed: KafkaError | None = None
+        self._is_worn = False
         self.is_broken = False
         """Nothing more can be done with it."""
         try:
+            # librdkafka looks for its coordinator at once, and again after half a second: it should know a broker.
+            self._insist(lambda timeout_s: self._meet(timeout_s), "connecting")
             # Whoever had this id before is fenced now, and what it left open is aborted.
-            self._insist(self._producer.init_transactions, f"beginning as {transactional_id!r}")
+            doing = f"beginning as {transactional_id!r}"
+            self._insist(lambda timeout_s: self._producer.init_transactions(timeout_s), doing)
         except BaseException:
             self._outlet.close(0)
             raise
 
+    @property
+    def _producer(self) -> Producer:
+        # Asked for at every use: an error that somebody keeps holds what its calls were given, and it would live on.
+        return self._outlet.producer
+
+    def _meet(self, timeout_s: float) -> None:
+        self._producer.list_topics(timeout=timeout_s)
+
     def begin(self) -> None:
         self._failed = None
-        self._call(self._producer.begin_transaction, "beginning a transaction")
+        self._call(lambda: self._producer.begin_transaction(), "beginning a transaction")
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
         """Send a message within the transaction. What becomes of it, `commit` says. BufferError: no room now."""
@@ -80,6 +93,15 @@ class Writer:
     def _settled(self, ticket: Ticket) -> None:
         if ticket.error is not None and self._failed is None:
             self._failed = ticket.error
+            self._is_worn = True
+
+    @property
+    def is_to_go(self) -> bool:
+        """Whether it is of no use for another transaction.
+
+        librdkafka counts a message that was refused, and the broker does not: the next would be out of sequence.
+        """
+        return self.is_broken or self._is_worn
 
     @property
     def failure(self) -> ApiError | None:
@@ -102,14 +124,16 @@ class Writer:
                     lambda timeout_s: self._producer.send_offsets_to_transaction(as_kafka(offsets), group, timeout_s),
                     doing,
                 )
-            self._insist(self._producer.commit_transaction, doing)
+            self._insist(lambda timeout_s: self._producer.commit_transaction(timeout_s), doing)
         except TransactionAborted as error:
             self.abort()
+            self._outlet.settle_all(GRACE_S)  # so that it is known what went wrong
             raise (self.failure or error) from error
 
     def abort(self) -> None:
         """Nothing counts."""
-        self._insist(self._producer.abort_transaction, f"aborting transaction {self.transactional_id!r}")
+        doing = f"aborting transaction {self.transactional_id!r}"
+        self._insist(lambda timeout_s: self._producer.abort_transaction(timeout_s), doing)
 
     def _insist(self, call: Callable[[float], None], doing: str) -> None:
         """Make a call that is safe to repeat, until it is answered."""
@@ -120,15 +144,14 @@ class Writer:
             except _TryAgain as error:
                 if self._clock.monotonic_s() >= give_up_s:
                     self.is_broken = True
-                    raise error.failure from error.failure.__cause__
+                    raise error.failure from error
 
     def _call(self, call: Callable[[], None], doing: str) -> None:
         try:
             call()
         except KafkaException as caught:
             error = kafka_error(caught)
-            failure = explain(error, doing, Fenced if error.fatal() else PublishFailed)
-            failure.__cause__ = caught
+            failure = explain(error, doing, PublishFailed)
             if error.fatal() or isinstance(failure, Fenced):
                 self.is_broken = True
                 raise failure from caught
@@ -141,6 +164,9 @@ class Writer:
         except BaseException:
             self.is_broken = True  # Ctrl-C in the middle of it: nobody knows how far it came
             raise
+
+    def begin_closing(self) -> None:
+        self._outlet.begin_closing()
 
     def close(self) -> None:
         self._outlet.close(0 if self.is_broken else self._settings.timeout_s)
@@ -163,7 +189,7 @@ class Writers:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: OrderedDict[tuple[str, float], Writer] = OrderedDict()
+        self._idle: OrderedDict[str, Writer] = OrderedDict()
         self._busy: set[str] = set()
         self._is_closed = False
 
@@ -177,23 +203,25 @@ class Writers:
                     ErrorCode.CONCURRENT_TRANSACTIONS,
                 )
             self._busy.add(transactional_id)
-            writer = self._idle.pop((transactional_id, timeout_s), None)
-        if writer is not None:
+            writer = self._idle.pop(transactional_id, None)
+        if writer is not None and writer.timeout_s == timeout_s:
             return writer
         try:
+            if writer is not None:
+                writer.close()  # the new one fences it
             return Writer(self._settings, transactional_id, timeout_s, self._clock)
         except BaseException:
             self._busy.discard(transactional_id)
             raise
 
-    def give_back(self, writer: Writer, timeout_s: float) -> None:
+    def give_back(self, writer: Writer) -> None:
         leaving = []
         with self._lock:
             self._busy.discard(writer.transactional_id)
-            if writer.is_broken or self._is_closed:
+            if writer.is_to_go or self._is_closed:
                 leaving.append(writer)
             else:
-                self._idle[writer.transactional_id, timeout_s] = writer
+                self._idle[writer.transactional_id] = writer
                 if len(self._idle) > WRITERS_MAX:
                     leaving.append(self._idle.popitem(last=False)[1])
         for each in leaving:
@@ -203,6 +231,8 @@ class Writers:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, OrderedDict()
+        for writer in idle.values():
+            writer.begin_closing()
         for writer in idle.values():
             writer.close()
 
@@ -240,7 +270,7 @@ class Transaction:
         try:
             writer.begin()
         except BaseException:
-            self._writers.give_back(writer, self._timeout_s)
+            self._writers.give_back(writer)
             raise
         self._writer = writer
         self.published = 0
@@ -280,12 +310,14 @@ class Transaction:
         writer, self._writer = self._writer, None
         assert writer is not None
         try:
-            if kind is None:
+            if error is None:
                 writer.commit()
             elif not writer.is_broken:
-                writer.abort()
+                # If it cannot be aborted now, the cluster does so when its time is up: nothing counts in any case.
+                with aside(error):
+                    writer.abort()
         finally:
-            self._writers.give_back(writer, self._timeout_s)
+            self._writers.give_back(writer)
 
 
 def transaction_of(writers: Writers, transactional_id: str, timeout_s: float) -> Transaction:

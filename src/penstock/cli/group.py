@@ -1,5 +1,6 @@
 """`penstock group`: consumer groups listed, described and deleted; group_reset.py moves them."""
 
+import sys
 from random import Random
 
 import click
@@ -7,6 +8,7 @@ import click
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
 from penstock.cli.group_reset import reset
 from penstock.client.cluster import KafkaClient
+from penstock.client.errors import ServerError
 from penstock.client.groups import CommittedOffset, GroupDetail, GroupListing, GroupMember, Groups
 from penstock.client.offsets import When, list_offsets_once
 from penstock.foundation.ids import TopicPartition
@@ -172,7 +174,7 @@ def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
 @bootstrap_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete groups that have no members, with the offsets they have committed.
+    """Delete groups that have no members, with what they have committed. Asks first; else --yes is needed.
 
     \b
     Examples:
@@ -180,15 +182,30 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
       penstock group delete billing billing-test --yes
     """
     if not yes:
-        click.confirm(f"Delete {', '.join(names)} and what was committed?", abort=True, err=True)
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody is there to be asked: give --yes to delete without asking")
+        if not click.confirm(f"Delete {', '.join(names)} and what was committed?", err=True):
+            raise click.ClickException("nothing was deleted")
 
-    async def work() -> None:
+    async def work() -> list[tuple[str, ServerError | None]]:
+        results: list[tuple[str, ServerError | None]] = []
         async with KafkaClient(bootstrap, rng=Random()) as client:
             for name in names:
-                await Groups(client).delete(name)
-                if as_json:
-                    echo_json({"group": name, "deleted": True})
-                else:
-                    click.echo(f"deleted group {name}")
+                failure = None
+                try:
+                    await Groups(client).delete(name)
+                except ServerError as error:
+                    failure = error
+                results.append((name, failure))
+        return results
 
-    run(work())
+    failures = []
+    for name, failure in run(work()):
+        if failure is not None:
+            failures.append(str(failure))
+        if as_json:
+            echo_json({"group": name, "deleted": failure is None, "error": str(failure) if failure else None})
+        elif failure is None:
+            click.echo(f"deleted group {name}")
+    if failures:
+        raise click.ClickException("; ".join(failures))

@@ -71,6 +71,8 @@ def reset(
             return moves
 
     moves = run(work())
+    if not moves:
+        raise click.ClickException(f"group {name} has committed nothing; name a topic with --topic")
     if as_json:
         for place, before, after, _ in moves:
             echo_json(
@@ -83,8 +85,6 @@ def reset(
                 }
             )
         return
-    if not moves:
-        raise click.ClickException(f"group {name} has committed nothing; name a topic with --topic")
     echo_table(
         ["TOPIC", "#PARTITION", "#BEFORE", "#AFTER", "#LAG"],
         [(place.topic, place.partition, before, after, held.end - after) for place, before, after, held in moves],

@@ -34,12 +34,25 @@ class Ask:
     client_host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StateRecord:
-    """One change of state: a key of a compacted log and its value, None if it is gone."""
+    """One change of state: a key of a compacted log and its value, None if it is gone. Never changed."""
 
-    key: bytes
-    value: bytes | None
+    __slots__ = ("key", "parsed", "value")
+
+    def __init__(self, *, key: bytes, value: bytes | None, parsed: tuple[Any, Any] | None = None) -> None:
+        self.key = key
+        self.value = value
+        self.parsed = parsed
+        """What key and value say, where that is known: whoever has just written them need not read them."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateRecord) and (self.key, self.value) == (other.key, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.value))
+
+    def __repr__(self) -> str:
+        return f"StateRecord(key={self.key!r}, value={self.value!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

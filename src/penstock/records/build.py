@@ -93,6 +93,47 @@ def build_batch(
     )
 
 
+def build_pairs(
+    pairs: Iterable[tuple[bytes, bytes | None]],
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    attributes: int = 0,
+) -> bytearray:
+    """As `build_batch`, for keys and values of one time and nothing else: what brokers write of their own, often."""
+    parts: list[bytes] = []
+    count = 0
+    for key, value in pairs:
+        head = b"\x00\x00" + _varint(count) + _varint(len(key))  # no attributes, at the batch's time
+        tail = NULL_LENGTH if value is None else _varint(len(value)) + value
+        parts += (_varint(len(head) + len(key) + len(tail) + 1), head, key, tail, b"\x00")  # no headers
+        count += 1
+    if not count:
+        raise InvalidRecord("a batch needs at least one record")
+    return assemble(
+        b"".join(parts),
+        count=count,
+        attributes=attributes,
+        base_offset=base_offset,
+        last_offset_delta=count - 1,
+        leader_epoch=-1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=-1,
+    )
+
+
+_SMALL: Final = tuple(encode_varint(number) for number in range(4096))
+
+
+def _varint(number: int) -> bytes:
+    return _SMALL[number] if number < len(_SMALL) else encode_varint(number)
+
+
 def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     parts = [
         b"\x00",  # attributes, unused
@@ -150,13 +191,13 @@ def control_marker(
     base_offset: int = 0,
 ) -> bytearray:
     """The end of a transaction, as it stands in the log of each partition it wrote to (KIP-98)."""
-    return build_batch(
-        [_control_record(_COMMIT if commit else _ABORT, coordinator_epoch, timestamp_ms)],
+    return build_pairs(
+        [_control_pair(_COMMIT if commit else _ABORT, coordinator_epoch)],
+        timestamp_ms,
         base_offset=base_offset,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+        attributes=TRANSACTIONAL | CONTROL,
     )
 
 
@@ -183,12 +224,9 @@ def skip_marker(offset: int, timestamp_ms: int) -> bytearray:
 
     An empty batch would not do: some clients do not count it as progress, others loop on it.
     """
-    return build_batch([_control_record(_COMMIT, 0, timestamp_ms)], base_offset=offset, control=True)
+    key, value = _control_pair(_COMMIT, 0)
+    return build_batch([Record(key=key, value=value, timestamp_ms=timestamp_ms)], base_offset=offset, control=True)
 
 
-def _control_record(kind: int, coordinator_epoch: int, timestamp_ms: int) -> Record:
-    return Record(
-        key=_CONTROL_KEY.pack(_CONTROL_VERSION, kind),
-        value=_CONTROL_VALUE.pack(_CONTROL_VERSION, coordinator_epoch),
-        timestamp_ms=timestamp_ms,
-    )
+def _control_pair(kind: int, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    return _CONTROL_KEY.pack(_CONTROL_VERSION, kind), _CONTROL_VALUE.pack(_CONTROL_VERSION, coordinator_epoch)

@@ -18,7 +18,8 @@ from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNot
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.records.batch import BatchHeader, batches
-from penstock.records.build import Record, build_batch, read_marker, read_records
+from penstock.records.build import build_pairs, read_marker, read_records
+from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
 from penstock.wire.schema import Buffer
 
@@ -172,11 +173,12 @@ class StateRuntime:
         now_ms = self._clock.steady_ms()
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
         for records in _in_batches(decision.persist):
-            batch = build_batch(
-                [Record(key=record.key, value=record.value, timestamp_ms=now_ms) for record in records],
+            batch = build_pairs(
+                [(record.key, record.value) for record in records],
+                now_ms,
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                transactional=decision.transaction is not None,
+                attributes=0 if decision.transaction is None else TRANSACTIONAL,
             )
             self.partition.append_own(batch, now_ms)
             for record in records:
@@ -215,20 +217,18 @@ class StateRuntime:
     # -- waking
 
     def _arm(self) -> None:
-        """Have `_wake` called when the machine wants it."""
+        """Have `_wake` called when the machine wants it, or sooner: a timer that is too early finds nothing to do."""
         wanted_ms = self.machine.wake_at_ms if self.is_loaded else None
-        if wanted_ms == self._armed_ms and self._disarm is not None:
+        if wanted_ms is None or (self._armed_ms is not None and self._armed_ms <= wanted_ms):
             return
         if self._disarm is not None:
             self._disarm()
-            self._disarm = None
         self._armed_ms = wanted_ms
-        if wanted_ms is not None:
-            wait_s = max(0, wanted_ms - self._clock.steady_ms()) / 1000
-            self._disarm = self._timer(wait_s, self._wake)
+        wait_s = max(0, wanted_ms - self._clock.steady_ms()) / 1000
+        self._disarm = self._timer(wait_s, self._wake)
 
     def _wake(self) -> None:
-        self._disarm = None
+        self._disarm = self._armed_ms = None
         if self.is_loaded:
             self._carry_out(self.machine.wake(self._clock.steady_ms()))
             self._arm()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -21,6 +22,7 @@ from penstock.replication.runtime import Answer, StateRuntime
 logger = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
     """Java's String.hashCode, which Kafka chooses coordinators by, without its sign.
 

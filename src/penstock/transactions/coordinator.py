@@ -238,14 +238,16 @@ class TransactionCoordinator:
     def apply(self, record: StateRecord, producer_id: int) -> None:
         if kind_of(record.key) != TRANSACTION:
             return  # of a newer broker
-        name = read_key(TransactionKey, record.key).transactional_id
+        key: TransactionKey = record.parsed[0] if record.parsed else read_key(TransactionKey, record.key)
+        name = key.transactional_id
         before = self.transactions.get(name)
         if record.value is None:
             self.transactions.pop(name, None)
             self._forget(name)
             self._timeouts.cancel(name)
             return
-        known = self.transactions[name] = Transaction.from_record(name, record.value)
+        known = record.parsed[1] if record.parsed else Transaction.from_record(name, record.value)
+        self.transactions[name] = known
         if not known.is_prepared:
             self._forget(name)
         if known.state is not State.ONGOING:

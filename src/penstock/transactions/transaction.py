@@ -166,9 +166,8 @@ class Transaction:
             transaction_start_timestamp_ms=self.started_ms,
             client_transaction_version=self.version,
         )
-        return state_record(
-            TRANSACTION, TransactionKey(transactional_id=self.transactional_id), value, TRANSACTION_VERSION
-        )
+        key = TransactionKey(transactional_id=self.transactional_id)
+        return state_record(TRANSACTION, key, value, TRANSACTION_VERSION, meant=self)
 
     @classmethod
     def from_record(cls, transactional_id: str, value: bytes) -> "Transaction":

@@ -1,4 +1,5 @@
-"""What consumers of classic groups tell each other through the coordinator, which looks inside only to show it.
+"""What consumers of classic groups tell each other through the coordinator, which looks inside to show it, and for
+classic members of consumer groups (KIP-848).
 
 A two-byte version comes first, as in the records of internal topics (see state.py).
 """

@@ -12,17 +12,31 @@ from penstock.wire.codec import decode, encode_bytes
 from penstock.wire.schema import versioned
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 KEY_VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 
 
-def state_record(kind: int, key: Any, value: Any | None, version: int = 0) -> StateRecord:
-    """A record that says what holds for a key from now on; None: nothing."""
+def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, meant: Any = None) -> StateRecord:
+    """A record that says what holds for a key from now on; None: nothing.
+
+    `meant`: what whoever applies it would make of the value, if that is not the value itself.
+    """
     return StateRecord(
         key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),
         value=None if value is None else _VERSION.pack(version) + encode_bytes(value, version),
+        parsed=(key, value if meant is None else meant),
     )
+
+
+def read_record(record: StateRecord, key_class: type[K], value_class: type[V]) -> tuple[K, V | None]:
+    """What a record's key and value say."""
+    if record.parsed is not None:
+        return record.parsed
+    key = read_key(key_class, record.key)
+    return key, None if record.value is None else read_value(value_class, record.value)
 
 
 def kind_of(key: bytes) -> int:

@@ -14,6 +14,7 @@ from penstock.api.errors import (
     SubscribeFailed,
     TransactionAborted,
     UnknownTopic,
+    aside,
     code_of,
     explain,
     why_unreachable,
@@ -43,7 +44,7 @@ KINDS = [
     (KafkaError.MSG_SIZE_TOO_LARGE, PublishFailed, ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes"),
     (KafkaError._MSG_TIMED_OUT, PublishFailed, ErrorCode.REQUEST_TIMED_OUT, "timeout_s"),
     (KafkaError.NOT_ENOUGH_REPLICAS, PublishFailed, ErrorCode.NOT_ENOUGH_REPLICAS, "min.insync.replicas"),
-    (KafkaError.INVALID_TRANSACTION_TIMEOUT, PublishFailed, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "shorter"),
+    (KafkaError.INVALID_TRANSACTION_TIMEOUT, InvalidArgument, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "shorter"),
     (KafkaError.INCONSISTENT_GROUP_PROTOCOL, PublishFailed, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "strategy"),
     (KafkaError.INVALID_SESSION_TIMEOUT, PublishFailed, ErrorCode.INVALID_SESSION_TIMEOUT, "processing_timeout_s"),
     (KafkaError._STATE, PublishFailed, ErrorCode.INVALID_TXN_STATE, "state"),
@@ -98,3 +99,14 @@ def test_errors_in_what_was_asked_for_are_value_errors_too() -> None:
     assert InvalidArgument("no").code is ErrorCode.INVALID_REQUEST
     assert InvalidArgument("no", ErrorCode.INVALID_CONFIG).code is ErrorCode.INVALID_CONFIG
     assert InvalidArgument("no").message == "no"
+
+
+def test_what_goes_wrong_on_the_way_out_is_told_with_what_went_wrong_before() -> None:
+    cause = KeyboardInterrupt()
+    with aside(cause):
+        raise Fenced("too late")
+    assert cause.__notes__ == ["on the way out: too late"]
+    with pytest.raises(Fenced), aside(None):
+        raise Fenced("too late")
+    with pytest.raises(ZeroDivisionError), aside(cause):  # a fault of ours is not hidden
+        raise ZeroDivisionError

@@ -65,6 +65,59 @@ def test_every_public_name_is_documented_with_an_example(name: str) -> None:
                     assert EXAMPLE.search(text), f"{name}.{method} has no example"
 
 
+def examples() -> list[tuple[str, str]]:
+    """Every paragraph of the public docstrings that is code, and the name that it is an example of."""
+    found = []
+    for name in penstock.__all__:
+        value = getattr(penstock, name)
+        members = [getattr(value, method) for method in public_methods(value)] if inspect.isclass(value) else []
+        for each in (value, *members):
+            doc = inspect.getdoc(each) if callable(each) or isinstance(each, property) else None
+            found += [(name, text) for text in re.split(r"\n\s*\n", doc or "") if _parsed(text)]
+    return found
+
+
+def _parsed(text: str) -> ast.Module | None:
+    for whole in (text, f"try:\n    pass\n{text}"):  # an except clause alone is an example too
+        try:
+            return ast.parse(whole)
+        except SyntaxError:
+            continue
+    return None
+
+
+@pytest.mark.parametrize(("name", "text"), examples())
+def test_an_example_calls_what_there_is_with_what_it_takes(name: str, text: str) -> None:
+    tree = _parsed(text)
+    assert tree is not None
+    of = "Async" if "Async" in name or "await" in text or "async" in text else ""
+    owners = {
+        "mq": getattr(penstock, f"{of}Connection"),
+        "tx": getattr(penstock, f"{of}Transaction"),
+        "loop": getattr(penstock, f"{of}ExactlyOnce"),
+        "messages": getattr(penstock, f"{of}Subscription"),
+        "message": penstock.Message,
+        "penstock": penstock,
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
+            owner = owners.get(node.func.value.id)
+            if owner is None:
+                continue
+            called = getattr(owner, node.func.attr)
+            bound = [] if owner is penstock else [owner]
+            if not inspect.isclass(called) or not issubclass(called, BaseException):
+                inspect.signature(called).bind(*bound, *node.args, **{each.arg or "": each for each in node.keywords})
+
+
+def test_there_are_examples_to_look_at() -> None:
+    assert len({text for _, text in examples()}) > 50
+
+
 @pytest.mark.parametrize("module", ROOM)
 def test_the_examples_that_can_be_run_are_right(module: str) -> None:
     result = doctest.testmod(import_module(f"penstock.api.{module}"))

@@ -110,9 +110,10 @@ def test_servers_that_are_no_addresses_are_refused(servers: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "refresh_s"])
-def test_times_must_be_above_zero(name: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"{name}=0 makes no sense"):
-        Settings(servers="a:1", **{name: 0})
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_times_must_be_above_zero_and_have_an_end(name: str, value: float) -> None:
+    with pytest.raises(InvalidArgument, match=f"{name}={value} makes no sense"):
+        Settings(servers="a:1", **{name: value})
 
 
 def test_a_call_s_delivery_wins_over_the_connection_s_which_wins_over_the_usual() -> None:

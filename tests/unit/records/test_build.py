@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord
 from penstock.records.batch import check_batch, read_client_batch, read_header
-from penstock.records.build import Record, build_batch, control_marker, read_records, skip_marker
+from penstock.records.build import Record, build_batch, build_pairs, control_marker, read_records, skip_marker
 from penstock.records.compression import Codec
+from penstock.records.layout import TRANSACTIONAL
 
 NULLABLE = st.none() | st.binary(max_size=200)
 RECORDS = st.lists(
@@ -136,3 +137,35 @@ def test_a_skip_marker_is_a_commit_of_no_transaction_at_its_offset() -> None:
 def test_reading_a_batch_that_is_cut_off_is_refused() -> None:
     with pytest.raises(CorruptMessage, match="length"):
         read_records(build_batch([at(0)])[:-1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=5000)), min_size=1, max_size=20),
+    st.integers(0, 2**41),
+    st.booleans(),
+)
+def test_pairs_are_built_as_records_are(
+    pairs: list[tuple[bytes, bytes | None]], timestamp_ms: int, transactional: bool
+) -> None:
+    slow = build_batch(
+        [Record(key=key, value=value, timestamp_ms=timestamp_ms) for key, value in pairs],
+        base_offset=17,
+        producer_id=4,
+        producer_epoch=2,
+        transactional=transactional,
+    )
+    quick = build_pairs(
+        pairs,
+        timestamp_ms,
+        base_offset=17,
+        producer_id=4,
+        producer_epoch=2,
+        attributes=TRANSACTIONAL if transactional else 0,
+    )
+    assert quick == slow
+
+
+def test_a_batch_of_no_pairs_is_refused() -> None:
+    with pytest.raises(InvalidRecord):
+        build_pairs([], 0)

@@ -32,11 +32,16 @@ from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.schema import RESPONSES, message_of
-from tests.unit.replication.worlds import World, world_at
+from tests.unit.replication.worlds import DEFAULTS, World, world_at
 
 from .driving import SETTINGS, codes, topics
 
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
+OFFSETS_TOPIC = {
+    "offsets.topic.num.partitions": 2,
+    "offsets.topic.replication.factor": 3,
+    "offsets.topic.segment.bytes": 1 << 20,
+}
 NAMES = ["one", "two", "three", "four", "five"]
 """Enough that they live in several partitions."""
 ORDERS = TopicPartition("orders", 0)
@@ -65,6 +70,10 @@ class Desk:
                 groups=self.groups,
                 producer_ids=ProducerIds(world.metadata),
                 image=world.metadata.image,
+                metadata=world.metadata,
+                configs=OFFSETS_TOPIC,
+                topic_defaults=lambda: DEFAULTS,
+                new_topic_id=lambda: b"\xff" * 16,
             ),
         )
 
@@ -260,12 +269,28 @@ async def test_offsets_are_refused_by_a_coordinator_that_does_not_know_the_id(tm
 
 async def test_offsets_are_refused_where_there_is_no_coordinator(tmp_path: Path) -> None:
     async with desk_at(tmp_path, 0) as desk:
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
-        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         await desk.world.create(OFFSETS)
         desk.groups.apply(desk.world.metadata.image)
         answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_the_topic_of_groups_is_made_for_the_first_offsets_in_a_transaction(tmp_path: Path) -> None:
+    """kafka-python asks who coordinates the group only after this."""
+    async with desk_at(tmp_path, 0) as desk:
+        await desk.world.create(TRANSACTIONS)
+        await desk.load()
+        desk.world.metadata.listeners.append(desk.groups.apply)
+        producer = await desk.producer("one")
+        desk.world.store.is_down = True
+        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        desk.world.store.is_down = False
+        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
+        assert answer.error_code == ErrorCode.NONE
+        assert len(desk.world.metadata.image.by_name[OFFSETS].partitions) == 2
+        (joined,) = desk.machine_of("one").transactions["one"].partitions
+        assert joined == TopicPartition(OFFSETS, desk.groups.partition_of("group"))
 
 
 # -- EndTxn

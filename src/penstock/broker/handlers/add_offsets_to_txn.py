@@ -1,10 +1,12 @@
 """AddOffsetsToTxn: the offsets of a group will be committed with a transaction."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.broker.asking import command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.internal_topics import make_internal_topic
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -14,15 +16,37 @@ from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, Ad
 
 
 @handles(ApiKey.ADD_OFFSETS_TO_TXN)
-def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Call, broker: Broker) -> AddOffsetsToTxnResponse | None:
+def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, call: Call, broker: Broker
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse | None] | None:
+    if broker.groups.topic not in broker.image.by_name:
+        # Some clients ask for the group's coordinator, which would make the topic, only after this.
+        return _make_then_add(request, call, broker)
+    return _add(request, call, broker)
+
+
+async def _make_then_add(
+    request: AddOffsetsToTxnRequest, call: Call, broker: Broker
+) -> AddOffsetsToTxnResponse | None:
+    try:
+        await make_internal_topic(broker.groups.topic, broker)
+    except PenstockError:
+        return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _add(request, call, broker)
+
+
+def _add(request: AddOffsetsToTxnRequest, call: Call, broker: Broker) -> AddOffsetsToTxnResponse | None:
     partition = broker.groups.partition_of(request.group_id)
     if partition is None:
-        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def answer(reply: Any) -> None:
-        is_error = isinstance(reply, PenstockError)
-        call.answer(AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=reply.code) if is_error else reply)
+        call.answer(_refusal(reply.code) if isinstance(reply, PenstockError) else reply)
 
     wanted = AddOffsets(ask=command(request, call), offsets_partition=partition)
     broker.transactions.submit(request.transactional_id, wanted, answer)
     return None
+
+
+def _refusal(code: ErrorCode) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
