@@ -1,6 +1,7 @@
 """The composition root: the only file that knows everyone. One Node is one broker process."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -55,6 +56,10 @@ class CannotListen(PenstockError):
     """The address is taken, or is not ours."""
 
 
+class ControllerFailed(PenstockError):
+    """A mistake in the controller itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     host: str
@@ -107,16 +112,23 @@ class Node:
         self.http = settings.http
 
     async def start(self) -> None:
-        """Take the folder, open the store and the logs, listen."""
+        """Take the folder, open the store and the logs, listen. One that cannot start holds on to nothing."""
+        async with contextlib.AsyncExitStack() as undo:
+            await self._start(undo)
+            undo.pop_all()
+
+    async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_folder(settings.data_dir)
+        undo.callback(os.close, self._lock_fd)
         self._disk = OsDisk(settings.data_dir, self._threads)
         folder = FolderIdentity.of(self._disk, settings.node_id)
         load_handlers()
         clock = SystemClock()
         self._store = EmbeddedStore(settings.data_dir / "metadata.db")
         await self._store.open()
+        undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
         self._keep_logs(clock, configs)
@@ -154,14 +166,10 @@ class Node:
         self._metrics = Metrics(partitions)
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
+        undo.callback(self._close_servers)
         await self._listen(loop)
         self._make_member(folder, configs, clock)
-        await self._membership.prepare()
-        # Whoever is registered may be elected: the logs are opened first.
-        partitions.apply(metadata.image)
-        partitions.remove_strays(metadata.image)
-        await self._membership.join()
-        await self._controlling.settle()
+        await self._join()
         metadata.listeners += [partitions.apply, coordinators.apply, self._listener.apply]
         partitions.apply(metadata.image)
         coordinators.apply(metadata.image)
@@ -169,6 +177,7 @@ class Node:
             await server.start_serving()
         work = (self._upkeep.run(), self._sweep(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
+        self._tasks[-1].add_done_callback(self._control_ended)
         self.ready = True
 
     def _keep_logs(self, clock: Clock, configs: Configs) -> None:
@@ -210,10 +219,15 @@ class Node:
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
         kafka = await self._bind(loop, self._listener, self._settings.listen)
+        self._servers.append(kafka)
         http = await self._bind(loop, self._http_connection, self._settings.http)
-        self._servers = [kafka, http]
+        self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
 
     @staticmethod
     async def _bind(
@@ -264,14 +278,31 @@ class Node:
             ),
         )
 
+    async def _join(self) -> None:
+        """Become one of the brokers. Whoever is registered may be elected, so the logs are opened first."""
+        await self._membership.prepare()
+        image = self._metadata.image
+        self._partitions.apply(image)
+        if not any(waiting.topic for waiting in image.waiting.values()):  # what is seen in part is not gone
+            self._partitions.remove_strays(image)
+        await self._membership.join()
+        await self._controlling.settle()
+
     def _registered(self, broker_epoch: int) -> None:
         self._partitions.register(broker_epoch)
         if self.ready:
             self._partitions.apply(self._metadata.image)
+            self._coordinators.apply(self._metadata.image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
         self._on_failure(error)
+
+    def _control_ended(self, task: asyncio.Task[None]) -> None:
+        """A controller that has failed must give way to another one."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("controller_failed", exc_info=error)
+            self._on_failure(ControllerFailed(f"the controller failed: {error!r}; another broker takes over"))
 
     async def _sweep(self) -> None:
         """Close idle connections, now and then."""
@@ -298,8 +329,7 @@ class Node:
         """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""
         await self._membership.leave(LEAVE_S)
         self.ready = False
-        for server in self._servers:
-            server.close()
+        self._close_servers()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

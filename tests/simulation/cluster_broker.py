@@ -1,13 +1,14 @@
-"""A broker of the simulated cluster: real partitions, logs, links and elections; only the shell around them is not."""
+"""A broker of the simulated cluster: real partitions, logs, links and elections in a shell that is not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
 from penstock.cluster import keys
 from penstock.cluster.elections import settle
 from penstock.cluster.image import Broker, ClusterImage, Controller, PartitionState, Place
-from penstock.coordination.store import ABSENT, Change, Check, Conflict, Op, Put
+from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import OffsetOutOfRange, PenstockError
 from penstock.log.settings import LogSettings
@@ -92,8 +93,15 @@ class SimBroker:
         self.partitions.broker_epoch = -2  # nobody is elected in no registration
         self._is_registering = self._is_controlling = False
         self._is_polling = False
-        for action, ms in ((self._ping, PING_MS), (self._poll, LOOK_MS), (self._fetch, LOOK_MS), (self._tick, TICK_MS)):
-            self._world.later(self.node_id, self._rng.randint(1, ms), lambda action=action, ms=ms: self._repeat(action, ms))
+        for action, ms in (
+            (self._ping, PING_MS),
+            (self._poll, LOOK_MS),
+            (self._fetch, LOOK_MS),
+            (self._tick, TICK_MS),
+        ):
+            self._world.later(
+                self.node_id, self._rng.randint(1, ms), lambda action=action, ms=ms: self._repeat(action, ms)
+            )
 
     def stop(self) -> None:
         self.is_up = False
@@ -172,8 +180,6 @@ class SimBroker:
         if found is not None:
             # An earlier life, whose session is not over yet.
             version = self.image.version(keys.broker(self.node_id))
-            from penstock.coordination.store import Delete
-
             self._transact([Delete(keys.broker(self.node_id), version)], self._on_removed)
             return
         broker = Broker(node_id=self.node_id, host="h", port=self.node_id, epoch=epoch)
@@ -211,7 +217,9 @@ class SimBroker:
             )
             if request is not None:
                 self._asking.add(node)
-                self._world.call(self.node_id, node, ("fetch", request), lambda got, node=node: self._fetched(node, got), CALL_MS)
+                self._world.call(
+                    self.node_id, node, ("fetch", request), lambda got, node=node: self._fetched(node, got), CALL_MS
+                )
 
     def _fetched(self, node: int, response: FetchResponse | None) -> None:
         self._asking.discard(node)
@@ -229,7 +237,11 @@ class SimBroker:
     def serve(self, request: FetchRequest, answer: Reply) -> None:
         """At once if there is something to say, else when there is, or after a while."""
         response = self._serve(request)
-        if any(one.error_code or one.records or one.diverging_epoch for topic in response.responses for one in topic.partitions):
+        if any(
+            one.error_code or one.records or one.diverging_epoch
+            for topic in response.responses
+            for one in topic.partitions
+        ):
             answer(response)
             return
         is_open = True
@@ -297,9 +309,7 @@ class SimBroker:
         now_ms = self._world.clock.now_ms()
         try:
             partition.check_in_sync()
-            appended = partition.append(
-                build_batch([Record(key=None, value=value, timestamp_ms=now_ms)]), now_ms
-            )
+            appended = partition.append(build_batch([Record(key=None, value=value, timestamp_ms=now_ms)]), now_ms)
         except PenstockError as error:
             reply(error.code)
             return
@@ -332,8 +342,6 @@ class SimBroker:
                     self._ask_for(partition, wish)
 
     def _ask_for(self, partition: Partition, wish: IsrWish) -> None:
-        from dataclasses import replace
-
         lead = partition.leadership
         assert lead is not None
         lead.asks(wish)

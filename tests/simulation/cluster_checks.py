@@ -27,9 +27,11 @@ def entries_of(partition: Partition, start: int, end: int) -> list[tuple[int, En
         data = partition.log.read(start, 1 << 20, end, blocking=True)
         assert data, f"{partition.name} has nothing at {start}"
         for at, header in batches(data):
-            for record in read_records(memoryview(data)[at : at + header.size_bytes]):
-                if start <= record.offset < end:
-                    found.append((record.offset, (header.leader_epoch, record.value or b"")))
+            found += [
+                (record.offset, (header.leader_epoch, record.value or b""))
+                for record in read_records(memoryview(data)[at : at + header.size_bytes])
+                if start <= record.offset < end
+            ]
             start = max(start, header.next_offset)
     return found
 
@@ -54,7 +56,9 @@ class Checks:
         if partition.is_leader:
             self._look_at_leader(node, place, partition)
             if epoch == before_epoch and mark < before:
-                raise Violation(f"HighWatermarkNeverRetreatsWithinAnEpoch: {partition.name} on {node}, {before}->{mark}")
+                raise Violation(
+                    f"HighWatermarkNeverRetreatsWithinAnEpoch: {partition.name} on {node}, {before}->{mark}"
+                )
         if mark > before:
             self._look_at_log(node, place, partition, before, mark)
         self.marks[key] = (epoch, max(mark, before) if mark >= before else mark)

@@ -1,8 +1,8 @@
 """One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network.
 
-Brokers are killed, in the middle of a write too, paused and cut off from each other and from the store; the store goes
-away; replicas are moved. The invariants of cluster_checks.py hold after every step, and once nothing goes wrong any
-more everything that was acknowledged is on every replica, and all of them are in sync.
+Brokers are killed, in the middle of a write too, paused and cut off from each other and from the store; the store
+goes away. The invariants of cluster_checks.py hold after every step, and once nothing goes wrong any more everything
+that was acknowledged is on every replica, and all of them are in sync.
 """
 
 import heapq
@@ -116,7 +116,11 @@ class ClusterRun:
                 else:
                     self._on_broker(asker, life, lambda: reply(value))
 
-        self._send(source, target, lambda: self._handle(target, body, lambda value: self._send(target, source, lambda: answer(value))))
+        self._send(
+            source,
+            target,
+            lambda: self._handle(target, body, lambda value: self._send(target, source, lambda: answer(value))),
+        )
         self._at(self.clock.now_ms() + timeout_ms, lambda: answer(None))
 
     def _send(self, source: object, target: object, deliver: Callable[[], None]) -> None:
@@ -240,7 +244,11 @@ class ClusterRun:
         if not leaders:
             return
         self.call(
-            "client", self.rng.choice(leaders), ("produce", place, value), lambda got: self._acked(place, value, got), CALL_MS
+            "client",
+            self.rng.choice(leaders),
+            ("produce", place, value),
+            lambda got: self._acked(place, value, got),
+            CALL_MS,
         )
 
     def _acked(self, place: Place, value: bytes, answer: int | ErrorCode | None) -> None:
@@ -373,12 +381,14 @@ class ClusterRun:
             found = self.store.get(keys.partition(*place))
             lines.append(f"{place.number}: {found.value.decode() if found else None}")
             for node, broker in self.brokers.items():
-                partition = broker.partitions.replicas.get(TOPIC_ID, {}).get(place.number) if broker.partitions else None
+                partition = (
+                    broker.partitions.replicas.get(TOPIC_ID, {}).get(place.number) if broker.partitions else None
+                )
                 if partition is not None:
                     lines.append(
                         f"  {node} epoch {broker.epoch}: leads {partition.is_leader} in {partition.leader_epoch}, "
                         f"online {partition.is_online} {partition.offline_reason}, "
-                        f"mark {partition.high_watermark}, end {partition.log.end_offset if partition.is_online else None}"
+                        f"mark {partition.high_watermark}, end {partition.is_online and partition.log.end_offset}"
                     )
         return "\n".join(lines)
 

@@ -1,16 +1,31 @@
-"""Topics made, grown and deleted: the plans of topics.py put to work."""
+"""What administrators ask for, put to work: topics made, grown and deleted, replicas moved, leaders elected.
+
+Any broker can do it: every change is a compare-and-set on what it was decided on.
+"""
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.elections import Election, plan_elect
+from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import Defaults, NewTopic, Step, next_create, next_grow, plan_abandon, plan_delete
+from penstock.cluster.reassignment import plan_cancel, plan_reassign
+from penstock.cluster.topics import (
+    OPERATIONS_MAX,
+    Defaults,
+    NewTopic,
+    Step,
+    next_create,
+    next_grow,
+    plan_abandon,
+    plan_delete,
+)
 from penstock.coordination.store import Op, StoreUnavailable
-from penstock.foundation.errors import UnknownTopicId
+from penstock.foundation.errors import PenstockError, UnknownTopicId
 from penstock.foundation.ids import uuid_text
 
 RETRY_S: Final = 1.0
@@ -46,6 +61,54 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)])
 
     await metadata.change(plan)
+
+
+async def reassign(
+    metadata: Metadata,
+    wanted: Mapping[Place, Sequence[int] | None],
+    *,
+    is_unclean: Callable[[Topic], bool],
+    may_resize: bool = True,
+) -> dict[Place, PenstockError | None]:
+    """Move partitions to these replicas, or cancel their moves where there are none; what went wrong with each."""
+
+    def plan(image: ClusterImage, place: Place) -> list[Op]:
+        topic, replicas = image.topics.get(place.topic_id), wanted[place]
+        unclean = topic is not None and is_unclean(topic)
+        if replicas is None:
+            return plan_cancel(image, place, unclean=unclean)
+        return plan_reassign(image, place, replicas, unclean=unclean, may_resize=may_resize)
+
+    return await _each(metadata, wanted, plan)
+
+
+async def elect_leaders(
+    metadata: Metadata, places: Iterable[Place], election: Election
+) -> dict[Place, PenstockError | None]:
+    """Hold elections; what went wrong with each."""
+    return await _each(metadata, places, lambda image, place: plan_elect(image, place, election))
+
+
+async def _each(
+    metadata: Metadata, places: Iterable[Place], plan_one: Callable[[ClusterImage, Place], list[Op]]
+) -> dict[Place, PenstockError | None]:
+    """Decide on partitions one by one, and write as many at a time as one transaction takes."""
+    results: dict[Place, PenstockError | None] = {}
+    left = iter(dict.fromkeys(places))
+    while batch := tuple(islice(left, OPERATIONS_MAX)):
+
+        def plan(image: ClusterImage, batch: tuple[Place, ...] = batch) -> list[Op]:
+            ops: list[Op] = []
+            for place in batch:
+                results[place] = None
+                try:
+                    ops += plan_one(image, place)
+                except PenstockError as error:
+                    results[place] = error
+            return ops
+
+        await metadata.change(plan)
+    return results
 
 
 def _found(image: ClusterImage, topic_id: bytes) -> Topic:

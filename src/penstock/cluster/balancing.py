@@ -156,27 +156,39 @@ class _Layout:
                     self._set(place, after)
 
     def level(self) -> None:
-        """Brokers that have less than their share get what is drawn to them most, from those that have most."""
-        for node_id in sorted(self.spread.brokers, key=lambda node: (self.spread.replicas[node], node)):
-            for place in self._drawn_to(node_id):
-                if self.spread.replicas[node_id] + 1 > self.spread.share:
+        """Brokers that have less than their share get what is drawn to them most, from those that have most.
+
+        First from those that have more than their share; then, where racks do not allow that, from any that has more.
+        """
+        for least in (self.spread.share, 0.0):
+            while self._level_above(least):
+                pass
+
+    def _level_above(self, least: float) -> bool:
+        """One round; whether anything was moved. Every move makes two loads more alike, so there is a last one."""
+        share, loads, moved = self.spread.share, self.spread.replicas, False
+        for node_id in sorted(self.spread.brokers, key=lambda node: (loads[node], node)):
+            for place in self._drawn_to(node_id) if loads[node_id] + 1 <= share else ():
+                if loads[node_id] + 1 > share:
                     break
-                self._give(place, node_id)
+                moved |= self._give(place, node_id, least)
+        return moved
 
     def _drawn_to(self, node_id: int) -> list[Place]:
         missing = [place for place, replicas in self.replicas.items() if node_id not in replicas]
         return sorted(missing, key=lambda place: -score(place, node_id))
 
-    def _give(self, place: Place, node_id: int) -> None:
-        """Take a replica from the fullest broker that has too many, if no rule is broken by that."""
+    def _give(self, place: Place, node_id: int, least: float) -> bool:
+        """Take a replica from the fullest broker that has more than `least`, if no rule is broken by that."""
         loads, replicas = self.spread.replicas, self.replicas[place]
         for old in sorted(replicas, key=lambda node: (-loads[node], node)):
-            if old not in self.spread.brokers or loads[old] <= max(self.spread.share, loads[node_id] + 1):
+            if old not in self.spread.brokers or loads[old] <= max(least, loads[node_id] + 1):
                 continue
             after = tuple(node_id if node == old else node for node in replicas)
             if self._crowding(after) <= self._crowding(replicas):
                 self._set(place, after)
-                return
+                return True
+        return False
 
     def level_leaders(self) -> None:
         """Change the order of replicas where a broker would lead more than its share."""

@@ -108,10 +108,11 @@ class Controller:
                 self._forget(Place(topic_id, number))
         for topic_id, topic in image.topics.items():
             before = seen.topics.get(topic_id)
-            if everywhere or before is None or topic.configs != before.configs:
+            if everywhere or before is None:
                 self._look_at(image, topic, EMPTY, now_ms)
             elif topic is not before:
-                self._look_at(image, topic, before.partitions, now_ms)
+                known = before.partitions if topic.configs == before.configs else EMPTY
+                self._look_at(image, topic, known, now_ms)
 
     def _look_at(self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int) -> None:
         """Look at the partitions of a topic that are not as they are known."""

@@ -14,6 +14,7 @@ from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import has_control, plan_take_control
 from penstock.coordination.store import Conflict, Op, Store, StoreUnavailable
 from penstock.foundation.clock import Clock
+from penstock.foundation.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +68,9 @@ class Controlling:
         while True:
             try:
                 await self.settle()
-            except StoreUnavailable as error:
-                logger.warning("controller_waits reason=%r", str(error))
+            except PenstockError as error:
+                level = logging.WARNING if isinstance(error, StoreUnavailable) else logging.ERROR
+                logger.log(level, "controller_waits reason=%r", str(error))
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)

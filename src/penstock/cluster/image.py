@@ -167,6 +167,11 @@ class Waiting:
 
     topic: Topic | None = None
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
+    missing: frozenset[int] = frozenset()
+    """Partitions that are shown as they were, for their keys are not there."""
+
+
+NOTHING_WAITS: Final = Waiting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +198,7 @@ class ClusterImage:
 
     def with_change(self, change: Change) -> "ClusterImage":
         """The image after a change. What it does not touch is shared with the old one: it costs by the change."""
-        draft = _Draft(ClusterImage() if change.snapshot else self)
+        draft = _Draft(ClusterImage() if change.snapshot else self, self)
         for key, state in change.states.items():
             draft.apply(key, state)
         return draft.finish(change.revision)
@@ -250,8 +255,10 @@ class ClusterImage:
 class _Draft:
     """An image that is being made. Tables are copied when they are first changed; others see by that what did."""
 
-    def __init__(self, base: ClusterImage) -> None:
+    def __init__(self, base: ClusterImage, before: ClusterImage) -> None:
         self._base = base
+        self._before = before
+        """What was shown until now."""
         self._changed: dict[str, Any] = {}
         self._headers: dict[bytes, Topic | None] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
@@ -306,6 +313,8 @@ class _Draft:
         found = Topic.read(topic_id, keys.decode(state.value), state.version) if state else None
         if found is None or known is None or (found.count, found.name) != (known.count, known.name):
             self._reshaped.add(topic_id)
+        if topic_id in self._base.waiting:
+            self._reshaped.add(topic_id)
         self._headers[topic_id] = found
 
     def _header(self, topic_id: bytes) -> Topic | None:
@@ -330,7 +339,9 @@ class _Draft:
     def _partitions_before(self, topic_id: bytes) -> dict[int, PartitionState]:
         shown, waiting = self._base.topics.get(topic_id), self._base.waiting.get(topic_id)
         table = dict(shown.partitions) if shown else {}
-        if waiting is not None and waiting.partitions:
+        if waiting is not None:
+            for number in waiting.missing:
+                del table[number]
             table |= waiting.partitions
             self._reshaped.add(topic_id)
         return table
@@ -345,31 +356,28 @@ class _Draft:
 
     def _refill(self, topic_id: bytes) -> None:
         """The same partitions, in other states, or other settings."""
-        shown, header = self._base.topics.get(topic_id), self._header(topic_id)
-        partitions = self._partitions.get(topic_id)
-        if shown is None:  # it is not shown before all partitions are there, and none has come
-            assert header is not None
-            before = self._base.waiting[topic_id]
-            self._put("waiting", topic_id, replace(before, topic=header))
-            return
-        made = replace(header or shown, partitions=shown.partitions if partitions is None else partitions)
-        self._show(made)
+        shown, partitions = self._base.topics[topic_id], self._partitions.get(topic_id)
+        header = self._header(topic_id) or shown
+        self._show(replace(header, partitions=shown.partitions if partitions is None else partitions))
 
     def _reshape(self, topic_id: bytes) -> None:
         """What is shown of a topic, and what waits."""
-        header, before = self._header(topic_id), self._base.topics.get(topic_id)
+        header, before = self._header(topic_id), self._before.topics.get(topic_id)
         found = self._partitions.get(topic_id)
         table = self._partitions_before(topic_id) if found is None else found
-        count = _shown_count(header, table, len(before.partitions) if before else 0)
-        shown = {number: table[number] for number in range(count)}
+        shown = _shown(header, table, before.partitions if before else EMPTY)
         rest = {number: table[number] for number in sorted(table.keys() - shown.keys())}
-        if before is not None:
-            self._hide(before)
-        if header is not None and count:
+        if topic_id in self._base.topics:
+            self._hide(self._base.topics[topic_id])
+        if header is not None and shown:
             self._show(replace(header, partitions=shown))
             header = None
-        waits = Waiting(topic=header and replace(header, partitions=EMPTY), partitions=rest)
-        self._put("waiting", topic_id, waits if header is not None or rest else None)
+        waits = Waiting(
+            topic=header and replace(header, partitions=EMPTY),
+            partitions=rest,
+            missing=frozenset(shown.keys() - table.keys()),
+        )
+        self._put("waiting", topic_id, waits if waits != NOTHING_WAITS else None)
 
     def _show(self, topic: Topic) -> None:
         self._put("topics", topic.topic_id, topic)
@@ -383,12 +391,16 @@ class _Draft:
             self._put("by_name", topic.name, others[-1] if others else None)
 
 
-def _shown_count(topic: Topic | None, table: Mapping[int, PartitionState], before: int) -> int:
-    """How many partitions are shown: all, once they are there; as many as before while more are on their way."""
+def _shown(
+    topic: Topic | None, table: Mapping[int, PartitionState], before: Mapping[int, PartitionState]
+) -> dict[int, PartitionState]:
+    """The partitions that are shown: all, once they are there, and until then those that were.
+
+    A topic is gone when its own key is: what else is missing is on its way.
+    """
     if topic is None:
-        return 0
-    wanted = len(table) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
-    for count in (wanted, min(before, wanted)):
-        if all(number in table for number in range(count)):
-            return count
-    return 0
+        return {}
+    count = len(table) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+    if all(number in table for number in range(count)):
+        return {number: table[number] for number in range(count)}
+    return {number: table.get(number, before[number]) for number in range(min(count, len(before)))}

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from penstock.client.retry import Backoff
 from penstock.cluster import keys
@@ -31,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
+PATIENCE_S: Final = 15.0
+"""How long a broker that starts waits for a store that does not answer."""
 GRACE_S: Final = 1.0
+"""How long a broker whose registration is gone waits to hear why."""
 
 
 class Membership:
@@ -62,12 +65,15 @@ class Membership:
         self._epochs: set[int] = set()
         """Those that this process has tried to register with."""
         self._is_new = True
-        self._is_lost_for_sure = asyncio.Event()
+        self._session_over = asyncio.Event()
         self._joining: asyncio.Task[None] | None = None
         self._is_over = False
 
     async def prepare(self) -> None:
         """Be nobody, so that nobody counts on what this broker has lost. Raises if the cluster refuses it."""
+        await _patiently(self._prepare)
+
+    async def _prepare(self) -> None:
         new_cluster_id = uuid_text(secrets.token_bytes(16))
         await self._metadata.change(lambda image: plan_cluster(image, self._identity, new_cluster_id))
         self._identity = replace(self._identity, cluster_id=self._metadata.image.cluster_id)
@@ -77,10 +83,11 @@ class Membership:
 
     async def join(self) -> None:
         """Register for the first time in this process: from now on this broker may be elected."""
-        await self._register()
+        await _patiently(self._register)
         self._is_new = False
         self._store.on_session_lost.append(self._session_lost)
         self._metadata.listeners.append(self._follow)
+        self._follow(self._metadata.image)
 
     def _retirement(self, image: ClusterImage) -> list[Op]:
         plan_cluster(image, self._identity, "")  # refuses, should the store be another one by now
@@ -129,7 +136,7 @@ class Membership:
     # -- staying registered
 
     def _session_lost(self) -> None:
-        self._is_lost_for_sure.set()
+        self._session_over.set()
         self._join_again("the session is over")
 
     def _follow(self, image: ClusterImage) -> None:
@@ -149,8 +156,8 @@ class Membership:
         # about to put its own in the place.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
-                await self._is_lost_for_sure.wait()
-        self._is_lost_for_sure.clear()
+                await self._session_over.wait()
+        self._session_over.clear()
         backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
         while True:
             try:
@@ -164,7 +171,7 @@ class Membership:
             else:
                 break
         self._joining = None
-        if self._is_lost_for_sure.is_set():
+        if self._session_over.is_set():
             self._join_again("the session is over")
         else:
             self._follow(self._metadata.image)
@@ -193,3 +200,18 @@ class Membership:
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
+
+
+async def _patiently(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do it again while the store does not answer, for a while."""
+    backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
+    clock = asyncio.get_running_loop().time
+    give_up_at_s = clock() + PATIENCE_S
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            if clock() > give_up_at_s:
+                raise
+            logger.warning("store_does_not_answer reason=%r", str(error))
+            await asyncio.sleep(backoff.next_s())

@@ -30,8 +30,14 @@ class Metadata:
 
     def _on_change(self, change: Change) -> None:
         self.image = self.image.with_change(change)
-        for listener in tuple(self.listeners):
-            listener(self.image)
+        try:
+            for listener in tuple(self.listeners):
+                listener(self.image)
+        finally:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Those who waited for an image such as this one."""
         awaited, self._awaited = self._awaited, []
         for condition, future in awaited:
             if future.done():

@@ -160,8 +160,8 @@ def plan_leaving(image: ClusterImage, node_id: int, epoch: int) -> list[Op]:
 
 def plan_take_control(image: ClusterImage, node_id: int, broker_epoch: int) -> list[Op]:
     """The writes with which a broker becomes the controller, if there is none."""
-    incarnation = keys.incarnation(broker_epoch)
-    if image.controller is not None or incarnation not in image.versions:
+    incarnation, known = keys.incarnation(broker_epoch), image.brokers.get(node_id)
+    if image.controller is not None or incarnation not in image.versions or known is None or known.leaving:
         return []
     epoch = image.controller_epoch + 1
     value = {"node_id": node_id, "broker_epoch": broker_epoch, "epoch": epoch}

@@ -264,7 +264,7 @@ def plan_delete(topic: Topic, name_version: int) -> list[Op]:
 def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
     """The writes that remove what is left of a topic's partitions when nobody counts them, at most `room` of them."""
     waiting = image.waiting.get(topic_id)
-    if waiting is None or room < 3 or topic_id in image.unfinished:
+    if waiting is None or topic_id in image.unfinished or room < 3:  # two conditions and a partition
         return []
     topic = waiting.topic or image.topics.get(topic_id)
     count = topic.count if topic is not None else 0

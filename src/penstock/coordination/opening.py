@@ -30,9 +30,9 @@ class Address:
 
 
 async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
-    """A store that is open. `ttl_s`: how long its session outlives a broker that is not heard of; servers have limits of
-    their own for that (ZooKeeper: 2 to 20 ticks; etcd: whole seconds, 1.5 election timeouts or more).
+    """A store that is open. `ttl_s`: how long its session outlives a broker that is not heard of.
 
+    Servers have limits of their own for that (ZooKeeper: 2 to 20 ticks; etcd: 1.5 election timeouts or more).
     InvalidConfig if the address makes no sense or needs a library that is not there, StoreUnavailable if no server
     answers.
     """

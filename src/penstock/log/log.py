@@ -133,13 +133,13 @@ class Log(LogFiles):
         for at, header in batches(data):
             check_batch(data, at, header)
             if header.base_offset != self.end_offset:
-                self._check_gap(header)
+                self._check_gap(header, now_ms)
             batch = view[at : at + header.size_bytes]
             marker = read_marker(batch) if header.is_control and header.producer_id >= 0 else None
             latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
             self._take(batch, header, marker, latest_ms, now_ms)
 
-    def _check_gap(self, header: BatchHeader) -> None:
+    def _check_gap(self, header: BatchHeader, now_ms: int) -> None:
         """The leader may have compacted what lies between; it cannot have gone back."""
         if header.base_offset < self.end_offset:
             raise StorageError(
@@ -147,6 +147,9 @@ class Log(LogFiles):
             )
         if not self.checkpoint.has_holes:
             self.expect_holes()
+        if header.base_offset - self.end_offset > INT_MAX // 2:
+            self.end_offset = header.base_offset  # further than an index can say: in a segment of its own
+            self.roll(now_ms)
 
     def _take(self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int) -> None:
         """A batch whose offsets are set, at the end of the log, and with it all that is remembered of it."""

@@ -46,8 +46,9 @@ def open_log(
     marks = CheckpointFile(disk, folder)
     checkpoint = marks.load(boot_id)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
+    may_skip = disk.load(f"{folder}/{HOLES_FILE}") is not None
     # Compaction has left holes; where, is not known any more.
-    has_holes = checkpoint is None and disk.load(f"{folder}/{HOLES_FILE}") is not None
+    has_holes = checkpoint is None and may_skip
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     trusted = checkpoint.trusted_to(boot_id)
@@ -67,7 +68,9 @@ def open_log(
         _drop_empty(segments)
         if not settings.compacted and not checkpoint.has_holes:
             _check_chain(folder, segments, trusted)
-        reader = _TailReader(disk, folder, segments, settings, checkpoint.start_offset, has_holes)
+        reader = _TailReader(
+            disk, folder, segments, settings, checkpoint.start_offset, may_skip=may_skip, has_holes=has_holes
+        )
         end_offset = reader.read_from(trusted)
         if end_offset < trusted:
             raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
@@ -159,9 +162,14 @@ class _TailReader:
         segments: list[Segment],
         settings: LogSettings,
         start_offset: int,
+        *,
+        may_skip: bool,
         has_holes: bool,
     ) -> None:
+        """`may_skip`: offsets may be missing within a segment, as where a leader had compacted what a follower took.
+        Bytes that power loss took would leave zeroes there. `has_holes`: also between segments."""
         self._start_offset = start_offset
+        self._may_skip = may_skip
         self._has_holes = has_holes
         self._disk = disk
         self._folder = folder
@@ -216,7 +224,7 @@ class _TailReader:
         end = max(trusted, segments[first].base_offset)
         for number in range(first, len(segments)):
             segment = segments[number]
-            if number > first and not self._may_follow(segment.base_offset, end):
+            if number > first and segment.base_offset != end and not (self._has_holes and segment.base_offset > end):
                 self._drop(number)
                 break
             position = self._position(segment, end) if number == first else 0
@@ -226,9 +234,6 @@ class _TailReader:
                 break
         self.epochs_changed |= self.epochs.cut_end(end)
         return end
-
-    def _may_follow(self, offset: int, expected: int) -> bool:
-        return offset == expected or (self._has_holes and offset > expected)
 
     def _position(self, segment: Segment, trusted: int) -> int:
         """Where the batches from the trusted offset on begin: the end, if the segment ends right there."""
@@ -247,7 +252,8 @@ class _TailReader:
         whole_to = position
         for at, header in segment.headers(segment.resume_index()):
             if at >= position:
-                if not self._may_follow(header.base_offset, expected) or not self._is_good(segment, at, header):
+                is_next = header.base_offset == expected or (self._may_skip and header.base_offset > expected)
+                if not is_next or not self._is_good(segment, at, header):
                     break
                 self.epochs_changed |= self.epochs.note(header.leader_epoch, header.base_offset)
                 expected = header.next_offset

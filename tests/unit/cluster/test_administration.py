@@ -5,10 +5,14 @@ import asyncio
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.administration import create_topic, delete_topic, grow_topic
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.administration import create_topic, delete_topic, elect_leaders, grow_topic, reassign
+from penstock.cluster.balancing import plan_rebalance
+from penstock.cluster.elections import Election
+from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.reassignment import ongoing
 from penstock.cluster.topics import OPERATIONS_MAX, Defaults, NewTopic
 from penstock.coordination.store import StoreUnavailable
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -151,6 +155,78 @@ async def test_what_kafka_refuses_is_refused_and_leaves_nothing() -> None:
         assert set(one.store.server.states) - before <= {keys.CONTROLLER, keys.CONTROLLER_EPOCH}
         with pytest.raises(UnknownTopicId):
             await grow_topic(one.metadata, TOPIC_ID, 5, None, DEFAULTS)
+
+
+# -- moving and electing
+
+
+def never(topic: Topic) -> bool:
+    return False
+
+
+async def test_many_partitions_are_moved_and_each_is_answered_for() -> None:
+    async with cluster(1, 2, 3) as (one, two, _):
+        await make(one, "orders", 250)
+        wanted = {Place(TOPIC_ID, number): [3, 2] for number in range(250)}
+        unknown, impossible = Place(OTHER_ID, 0), Place(TOPIC_ID, 17)
+        results = await reassign(two.metadata, {**wanted, unknown: [1], impossible: [9]}, is_unclean=never)
+        codes = {place: error and error.code for place, error in results.items() if error is not None}
+        assert codes == {
+            unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            impossible: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        }
+        assert len(results) == 251
+        moving = {entry.place for entry in ongoing(one.image)}
+        assert moving == wanted.keys() - {impossible}
+        for place in moving:
+            await one.set_isr(place, 1, 2, 3)
+        await one.until(lambda image: not list(ongoing(image)))
+        assert {one.image.state(place).replicas for place in moving} == {(3, 2)}  # type: ignore[union-attr]
+
+
+async def test_a_reassignment_is_taken_back() -> None:
+    async with cluster(1, 2) as (one, _):
+        place = await one.create("orders", assignments={0: [1]})
+        await reassign(one.metadata, {place: [2]}, is_unclean=never)
+        assert list(ongoing(one.image))
+        assert await reassign(one.metadata, {place: None}, is_unclean=never) == {place: None}
+        assert not list(ongoing(one.image))
+        (error,) = (await reassign(one.metadata, {place: None}, is_unclean=never)).values()
+        assert error is not None
+        assert error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_a_plan_is_carried_out_by_reassigning() -> None:
+    server = Server()
+    nodes = [await Node(server, node_id).start() for node_id in (1, 2, 3)]
+    await create_topic(
+        nodes[0].metadata, NewTopic(name="orders", partitions=60, replication_factor=2), TOPIC_ID, DEFAULTS
+    )
+    nodes.append(await Node(server, 4).start())
+    moves = plan_rebalance(nodes[0].image)
+    assert sum(move.copies for move in moves) == 30
+    await reassign(nodes[0].metadata, {move.place: move.after for move in moves}, is_unclean=never)
+    for entry in list(ongoing(nodes[0].image)):
+        await nodes[0].set_isr(entry.place, *entry.replicas)
+    await nodes[0].until(lambda image: not list(ongoing(image)))
+    assert plan_rebalance(nodes[0].image) == []
+    assert len(list(nodes[0].image.held_by(4))) == 30
+    for node in nodes:
+        await node.stop()
+
+
+async def test_leaders_are_elected_and_each_election_is_answered_for() -> None:
+    async with cluster(1, 2) as (one, two):
+        place = await one.create("orders", assignments={0: [1, 2], 1: [2, 1]})
+        other = Place(TOPIC_ID, 1)
+        await reassign(one.metadata, {place: [2, 1]}, is_unclean=never)
+        results = await elect_leaders(two.metadata, [place, other], Election.PREFERRED)
+        assert results[place] is None
+        assert results[other] is not None
+        assert results[other].code is ErrorCode.ELECTION_NOT_NEEDED
+        state = one.image.state(place)
+        assert state is not None
+        assert (state.leader, state.leader_epoch) == (2, 1)
 
 
 async def test_partitions_are_led_from_the_beginning() -> None:

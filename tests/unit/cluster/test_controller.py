@@ -442,4 +442,9 @@ def test_the_controller_is_taken_by_one_broker_alone(table: Table) -> None:
     with pytest.raises(Conflict):
         table.transact(plans[1])
     assert table.image.controller_id == 1
+    table.delete(keys.CONTROLLER)
+    table.transact(plan_leaving(table.image, 3, table.image.brokers[3].epoch))
+    assert plan_take_control(table.image, 3, table.image.brokers[3].epoch) == [], "it is about to go"
+    table.transact(plan_take_control(table.image, 1, table.image.brokers[1].epoch))
+    assert table.image.controller_epoch == 2
     assert plan_take_control(table.image, 2, table.image.brokers[2].epoch) == []

@@ -10,13 +10,17 @@ from penstock.cluster.elections import (
     RESERVED_OFFSETS,
     Election,
     elect,
+    plan_elect,
     prefers_another,
     settle,
     without_data,
 )
 from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, PartitionState, Place, Topic
+from penstock.coordination.store import Conflict
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
+
+from .imaging import table_with_brokers
 
 PLACE = Place(b"\7" * 16, 0)
 
@@ -251,6 +255,25 @@ def test_an_operator_may_begin_anew_with_a_broker_that_lost_everything() -> None
     after = asked(state, brokers, Election.UNCLEAN)
     assert (after.leader, after.isr) == (1, (1,))
     assert settled(after, brokers) is after, "the controller lets it lead"
+
+
+def test_an_election_is_one_write_on_the_condition_of_what_was_seen() -> None:
+    table = table_with_brokers(1, 2)
+    place = Place(table.create("orders", assignments={0: [1, 2]}), 0)
+    table.set(place, leader=2, leader_epoch=1, leader_broker_epoch=table.image.brokers[2].epoch)
+    ops = plan_elect(table.image, place, Election.PREFERRED)
+    table.transact(ops)
+    assert (table.state(place).leader, table.state(place).leader_epoch) == (1, 2)
+    with pytest.raises(Conflict):
+        table.transact(ops)
+
+
+@pytest.mark.parametrize("place", [Place(b"\0" * 16, 0), Place(PLACE.topic_id, 7)])
+def test_a_partition_that_is_not_there_is_not_elected_for(place: Place) -> None:
+    topic = Topic(topic_id=PLACE.topic_id, name="orders", partitions={0: partition()}, count=1)
+    image = ClusterImage(brokers=there(1), topics={PLACE.topic_id: topic})
+    with pytest.raises(UnknownTopicOrPartition):
+        plan_elect(image, place, Election.UNCLEAN)
 
 
 # -- any brokers at all

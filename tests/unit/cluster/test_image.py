@@ -11,7 +11,7 @@ from penstock.cluster import keys
 from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Place, Topic
 from penstock.cluster.registration import plan_drained, plan_take_control
 from penstock.cluster.topics import plan_configure, plan_delete, plan_grow
-from penstock.coordination.store import Change, Conflict, Op, Put
+from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 
 from .imaging import DEFAULTS, Table, table_with_brokers
 
@@ -171,6 +171,24 @@ def test_new_partitions_are_shown_when_the_topic_counts_them() -> None:
     assert not image.waiting
 
 
+def test_a_topic_stays_until_its_own_key_is_gone() -> None:
+    table = table_with_brokers(1)
+    topic_id = table.create("orders", partitions=3)
+    before = table.image
+    gone = [keys.partition(topic_id, 1), keys.topic_name("orders")]
+    states: dict[str, Versioned | None] = dict.fromkeys(gone)
+    image = before.with_change(Change(revision=table.revision + 1, states=states))
+    assert image.topics == before.topics
+    whole = table.snapshot()
+    parts = {key: state for key, state in whole.states.items() if key not in gone}
+    image = before.with_change(replace(whole, states=parts))
+    assert image.topics == before.topics, "nor is it gone if a snapshot shows it in part"
+    image = image.with_change(Change(revision=table.revision + 2, states={keys.topic(topic_id): None}))
+    assert not image.topics
+    assert not image.by_name
+    assert list(image.waiting[topic_id].partitions) == [0, 2], "and what is missing is not waited for"
+
+
 def test_what_is_left_of_a_topic_waits_to_be_removed() -> None:
     table = table_with_brokers(1)
     topic_id = table.create("orders", partitions=2)
@@ -258,6 +276,33 @@ def test_a_snapshot_forgets_what_it_does_not_name() -> None:
     assert list(image.brokers) == [3]
     assert list(image.by_name) == ["new"]
     assert image == fresh.image
+
+
+@given(order=st.permutations(range(8)), count=st.integers(1, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_transaction_that_is_seen_in_parts_is_seen_whole_in_the_end(order: list[int], count: int) -> None:
+    """Whatever of it comes first, as with ZooKeeper: making, growing and deleting a topic."""
+    table = table_with_brokers(1)
+    image = table.image
+    topic_id = table.create("orders", partitions=3)
+    sizes = {0, 3}
+    for grows in (False, True, False):
+        if grows:
+            topic = table.image.topics[topic_id]
+            change = table.transact(plan_grow(table.image, topic, 3 + count, None, DEFAULTS))
+            sizes = {3, 3 + count}
+        elif topic_id in image.topics:
+            change = table.transact(
+                plan_delete(table.image.topics[topic_id], table.version(keys.topic_name("orders")))
+            )
+            sizes = {3 + count, 0}
+        else:
+            change = Change(revision=table.revision, states=dict(table.states))
+        states = list(change.states.items())
+        for position in sorted(range(len(states)), key=lambda position: order[position % 8]):
+            image = image.with_change(Change(revision=table.revision, states=dict([states[position]])))
+            assert len(image.topics[topic_id].partitions if topic_id in image.topics else ()) in sizes
+        assert image == table.image
 
 
 # -- never changed

@@ -88,6 +88,15 @@ async def test_a_broker_registers_again_when_the_store_is_back(loses_answers: bo
         assert one.image.brokers[2].epoch == two.epochs[-1] > before
 
 
+async def test_a_broker_that_starts_waits_for_a_store_that_does_not_answer() -> None:
+    server = Server()
+    one = Node(server, 1)
+    one.store.failures = 2
+    await one.start()
+    assert list(one.image.brokers) == [1]
+    await one.stop()
+
+
 async def test_a_registration_that_somebody_removed_is_made_again() -> None:
     async with cluster(1, 2) as (one, two):
         before = two.epochs[-1]

@@ -10,7 +10,7 @@ import pytest
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import NewTopic, plan_create
+from penstock.cluster.topics import NewTopic, Step, plan_create
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Check, Op, Put, Store, Versioned, Watcher
 from penstock.foundation.errors import TopicExists
@@ -147,6 +147,57 @@ async def test_whoever_is_cancelled_leaves_the_others_a_true_image(tmp_path: Pat
         found = await store.get(keys.broker_config(""))
         assert found is not None
         assert keys.decode(found.value) == metadata.image.broker_configs[""]
+
+
+async def test_whoever_waits_for_an_image_is_woken_by_it(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        waiting = asyncio.create_task(metadata.until(lambda image: len(image.brokers) == 2))
+        await metadata.change(lambda image: [register(1)])
+        assert not waiting.done()
+        await metadata.change(lambda image: [register(2)])
+        async with asyncio.timeout(10):
+            await waiting
+            await metadata.until(lambda image: bool(image.brokers))
+
+
+async def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        metadata.listeners.append(lambda image: image.brokers[99])  # type: ignore[arg-type, return-value]
+        async with asyncio.timeout(10):
+            await metadata.change(lambda image: [register(1)])
+        assert list(metadata.image.brokers) == [1]
+
+
+async def test_a_change_of_several_steps_goes_on_from_what_is_there(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+
+        def next_step(image: ClusterImage) -> Step:
+            missing = [node_id for node_id in range(5) if node_id not in image.brokers]
+            return Step(ops=(register(missing[0]),), is_last=len(missing) == 1)
+
+        async with asyncio.timeout(10):
+            await metadata.work_off(next_step)
+        assert list(metadata.image.brokers) == [0, 1, 2, 3, 4]
+
+
+async def test_what_nobody_waits_for_ends_with_the_broker(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        metadata = await followed(store)
+        ended = asyncio.Event()
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        metadata.spawn(work())
+        await asyncio.sleep(0)
+        await metadata.close()
+        assert ended.is_set()
 
 
 async def test_numbers_are_reserved_for_one_alone(tmp_path: Path) -> None:

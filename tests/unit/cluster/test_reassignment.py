@@ -185,6 +185,13 @@ def test_an_offline_partition_can_be_moved_to_where_it_may_come_back(table: Tabl
     assert (state.leader, state.isr, state.adding) == (NO_LEADER, (1, 2, 3), (4, 5))
 
 
+def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: Place) -> None:
+    for unknown in (Place(b"\0" * 16, 0), Place(place.topic_id, 7)):
+        code = refused(lambda unknown=unknown: plan_reassign(table.image, unknown, [1]))
+        assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused(lambda unknown=unknown: plan_cancel(table.image, unknown)) is code
+
+
 # -- what is under way
 
 

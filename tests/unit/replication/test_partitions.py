@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.topics import RESERVED_OFFSETS, plan_new_epochs
+from penstock.cluster.elections import RESERVED_OFFSETS, restarted
+from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import ABSENT, Put
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition
@@ -20,6 +21,18 @@ from .worlds import world_at
 
 def folder_of(tmp_path: Path, topic_id: bytes, name: str = "orders", number: int = 0) -> Path:
     return tmp_path / LogFolder.path(TopicPartition(name, number), topic_id)
+
+
+def new_epochs(image: ClusterImage) -> list[Put]:
+    """What a broker that was restarted is elected with: new epochs, and new offsets in memory."""
+    return [
+        Put(
+            keys.partition(*place),
+            restarted(replace(state, leader_epoch=state.leader_epoch + 1)).dump(),
+            state.version,
+        )
+        for place, state in image.placed()
+    ]
 
 
 async def test_a_topic_that_is_made_is_opened(tmp_path: Path) -> None:
@@ -128,7 +141,7 @@ async def test_a_leader_that_starts_notes_its_epoch(tmp_path: Path) -> None:
         world.partition("orders").append(batch(b"a"), NOW_MS)
     for epoch in (1, 2):
         async with world_at(tmp_path) as world:
-            await world.metadata.change(lambda image: plan_new_epochs(image, 1))
+            await world.metadata.change(new_epochs)
             one = world.partition("orders")
             assert one.leader_epoch == epoch
             one.append(batch(b"b"), NOW_MS)
@@ -216,7 +229,7 @@ async def test_a_topic_in_memory_has_no_folder_and_begins_above_its_offsets(tmp_
         one.append(batch(b"x"), NOW_MS)
         assert one.log.offset_limit == RESERVED_OFFSETS
         assert not (tmp_path / "logs").exists()
-        await world.metadata.change(lambda image: plan_new_epochs(image, 1))
+        await world.metadata.change(new_epochs)
     async with world_at(tmp_path) as world:
         one = world.partition("orders")
         assert (one.log.start_offset, one.high_watermark) == (RESERVED_OFFSETS, RESERVED_OFFSETS)

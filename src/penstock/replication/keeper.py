@@ -1,0 +1,84 @@
+"""Keeping the ISRs of what this broker leads: who falls behind is taken out, who has caught up is taken in."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Final
+
+from penstock.cluster import keys
+from penstock.cluster.image import Place
+from penstock.cluster.metadata import Metadata
+from penstock.coordination.store import Check, Conflict, Op, Put, Store
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import PenstockError
+from penstock.replication.leadership import IsrWish
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1
+AT_ONCE: Final = 64
+"""Changes that are written at a time."""
+
+
+class IsrKeeper:
+    """One task. Every change is a transaction of its own: one that fails keeps no other from happening."""
+
+    def __init__(self, *, partitions: Partitions, metadata: Metadata, store: Store, clock: Clock) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._store = store
+        self._clock = clock
+        self._asking: set[asyncio.Task[None]] = set()
+        self.shrinks = 0
+        self.grows = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        now_ms = self._clock.steady_ms()
+        eligible = self._metadata.image.eligible()
+        for table in self._partitions.by_id.values():
+            for partition in table.values():
+                if len(self._asking) >= AT_ONCE:
+                    return
+                lead = partition.leadership
+                wish = lead.wish(now_ms, eligible) if lead is not None else None
+                if wish is not None:
+                    task = asyncio.get_running_loop().create_task(self._ask(partition, wish))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, partition: Partition, wish: IsrWish) -> None:
+        lead = partition.leadership
+        assert lead is not None
+        image = self._metadata.image
+        place = Place(partition.topic_id, partition.name.partition)
+        key = keys.partition(*place)
+        ops: list[Op] = [Put(key, replace(lead.state, isr=wish.isr).dump(), wish.version)]
+        for epoch in wish.joining.values():
+            name = keys.incarnation(epoch)
+            ops.append(Check(name, image.version(name)))
+        lead.asks(wish)
+        is_outdated = False
+        try:
+            await self._store.transact(ops)
+        except Conflict as conflict:
+            is_outdated = conflict.key == key
+        except PenstockError as error:
+            logger.warning("isr_not_changed partition=%s reason=%r", partition.name, str(error))
+        else:
+            shrinks = len(wish.isr) < len(lead.state.isr)
+            self.shrinks += shrinks
+            self.grows += not shrinks
+            logger.info("isr_changed partition=%s isr=%s", partition.name, list(wish.isr))
+        finally:
+            lead.answered(wish, is_outdated=is_outdated)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._asking, return_exceptions=True)

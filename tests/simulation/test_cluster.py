@@ -1,0 +1,100 @@
+"""Seeded lives of a cluster. A failing seed is in the test's name and in the message."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from penstock.replication import serving
+from penstock.replication.following import Following
+from penstock.replication.leadership import Leadership, Track
+from penstock.replication.partition import Partition
+from penstock.wire.messages.fetch import EpochEndOffset
+from tests.simulation.cluster_run import ClusterRun
+
+STEPS = 3000
+FAULTS_MIN = 10
+PLANTED_SEEDS = 1000
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+
+
+def _run(seed: int) -> Counter[str]:
+    life = ClusterRun(seed, STEPS)
+    try:
+        life.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
+    assert life.counts["steps"] >= STEPS
+    life.counts["tame"] += life.faults < FAULTS_MIN
+    return life.counts
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_acknowledged_is_never_lost(seed: int) -> None:
+    assert _run(seed)["steps"] >= STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_what_was_acknowledged_is_never_lost_over_many_seeds() -> None:
+    """A seed with fewer than ten faults does not count, and is made up for."""
+    first = int(os.environ.get("SEED", "1000"))
+    wanted = int(os.environ.get("SEEDS", "10000"))
+    total: Counter[str] = Counter()
+    seed = first
+    while seed - first - total["tame"] < wanted:
+        total += _run(seed)
+        seed += 1
+    print(f"seeds {first} to {seed - 1}: {dict(total)}")  # noqa: T201
+    for seen in ("elections", "truncations", "shrinks", "grows", "expired", "torn", "power", "pauses", "conflicts"):
+        assert total[seen] > wanted // 10, f"a tame simulator: {seen} happened {total[seen]} times"
+
+
+# -- bugs that are planted on purpose
+
+
+def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
+    """Before the ISR has it."""
+
+    def advance(self: Leadership, track: Track) -> bool:
+        before, track.high_watermark = track.high_watermark, track.end
+        return track.end > before
+
+    patch.setattr(Leadership, "_advance", advance)
+
+
+def _never_truncate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Following, "cut", lambda self, offset, now_ms: 0)
+    patch.setattr(serving, "parting_of", lambda log, wanted: None)
+
+
+def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Logs are compared by their ends only."""
+
+    def parting_of(log: object, wanted: object) -> EpochEndOffset | None:
+        end = log.end_offset  # type: ignore[attr-defined]
+        is_past = wanted.fetch_offset > end  # type: ignore[attr-defined]
+        return EpochEndOffset(epoch=log.epochs.latest, end_offset=end) if is_past else None  # type: ignore[attr-defined]
+
+    patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
+    patch.setattr(serving, "parting_of", parting_of)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("plant", [_acknowledge_early, _never_truncate, _ignore_epochs])
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(PLANTED_SEEDS):
+        try:
+            _run(seed)
+        except AssertionError as error:
+            print(f"found with seed {seed}: {error}")  # noqa: T201
+            return
+    pytest.fail(f"not found in {PLANTED_SEEDS} seeds")
