@@ -55,7 +55,7 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from penstock.wire.state import kind_of, read_key, read_value
+from penstock.wire.state import kind_of, read_record
 
 SWEEP: Final = ("", "sweep", "")
 TOPICS: Final = ("", "topics", "")
@@ -142,8 +142,7 @@ class GroupCoordinator:
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = kind_of(record.key)
         if kind == records.OFFSET_COMMIT:
-            key = read_key(records.OffsetCommitKey, record.key)
-            offset = None if record.value is None else read_value(records.OffsetCommitValue, record.value)
+            key, offset = read_record(record, records.OffsetCommitKey, records.OffsetCommitValue)
             self.offsets.apply(key, offset, producer_id)
             self._settle(key.group)
         elif kind == records.GROUP_METADATA:
@@ -158,22 +157,22 @@ class GroupCoordinator:
     # -- which groups there are
 
     def _apply_classic(self, record: StateRecord) -> None:
-        group_id = read_key(records.GroupKey, record.key).group
-        value = None if record.value is None else read_value(records.GroupMetadataValue, record.value)
+        key, value = read_record(record, records.GroupKey, records.GroupMetadataValue)
+        group_id = key.group
         group = self.groups.get(group_id)
         if value is not None and not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = self._new_classic(group_id)
         if isinstance(group, ClassicGroup):
-            group.apply_record(records.GROUP_METADATA, records.GroupKey(group=group_id), value)
+            group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
                 del self.groups[group_id]
         self._settle(group_id)
 
     def _apply_consumer(self, kind: int, record: StateRecord) -> None:
         """The last record says of which kind a group is."""
-        key_class, value_class = consumer_records.KINDS[kind]
-        key: Any = read_key(key_class, record.key)
-        value: Any = None if record.value is None else read_value(value_class, record.value)
+        key: Any
+        value: Any
+        key, value = read_record(record, *consumer_records.KINDS[kind])
         group = self.groups.get(key.group)
         if value is not None and not isinstance(group, ConsumerGroup):
             if isinstance(group, ClassicGroup):
