@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,8 +103,13 @@ class Program:
 
     def end(self, timeout_s: float = 20) -> tuple[int, list[str]]:
         """Its exit code, and what it had left to say."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        # Through the same buffer as `line`: `communicate` would read past what that has taken already.
         with self._process:
-            said, _ = self._process.communicate(timeout=timeout_s)
+            said = self._output.read()
+            self._process.wait(timeout_s)
         return self._process.returncode, said.split("\n")[:-1]
 
 

@@ -1,7 +1,6 @@
 """Stands in for the coordinator's machine and its runtime: one consumer group, and the log that it is kept in."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
@@ -11,32 +10,13 @@ from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.decision import Ask, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import records
 from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_records import KINDS
+from penstock.groups.consumer_requests import check_heartbeat
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
 from penstock.wire.state import kind_of, read_key, read_value
 
 GROUP = "readers"
-KINDS: Mapping[int, tuple[type, type]] = {
-    records.CONSUMER_GROUP_METADATA: (records.GroupKey, records.ConsumerGroupMetadataValue),
-    records.CONSUMER_GROUP_MEMBER_METADATA: (records.MemberKey, records.ConsumerGroupMemberMetadataValue),
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
-        records.GroupKey,
-        records.ConsumerGroupTargetAssignmentMetadataValue,
-    ),
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        records.MemberKey,
-        records.ConsumerGroupTargetAssignmentMemberValue,
-    ),
-    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        records.MemberKey,
-        records.ConsumerGroupCurrentMemberAssignmentValue,
-    ),
-    records.CONSUMER_GROUP_REGULAR_EXPRESSION: (
-        records.RegularExpressionKey,
-        records.ConsumerGroupRegularExpressionValue,
-    ),
-}
 
 
 def settings_of(**values: object) -> GroupSettings:
@@ -99,6 +79,7 @@ class ConsumerMachine:
         """The response, the error in its place, or None if nobody will ever know."""
         ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
         try:
+            check_heartbeat(ask, self.settings.consumer_assignors)
             decision = self.group.heartbeat(7, ask, now_ms)
         except PenstockError as error:
             return error

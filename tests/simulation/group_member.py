@@ -67,6 +67,10 @@ def read_share(assignment: bytes) -> set[int]:
 
 
 class SimulatedMember:
+    protocol = "range"
+    transactional = 0.3
+    """How many of its commits are parts of transactions."""
+
     def __init__(self, number: int, rng: Random, send: Callable[[Request], None], is_static: bool) -> None:
         self.number = number
         self.rng = rng
@@ -162,20 +166,23 @@ class SimulatedMember:
         self._ask("join", body, self.join_version, now_ms, 8000 + REQUEST_MS)
 
     def _sync(self, now_ms: int) -> None:
-        shared = share_out(self._leads_over) if self._leads_over else {}
+        shared = self.share() if self._leads_over else {}
         body = SyncGroupRequest(
             group_id=GROUP,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type="consumer",
-            protocol_name="range",
+            protocol_name=self.protocol,
             assignments=[
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
                 for member_id, assignment in shared.items()
             ],
         )
         self._ask("sync", body, 5, now_ms, 8000 + REQUEST_MS)
+
+    def share(self) -> dict[str, bytes]:
+        return share_out(self._leads_over)
 
     def _work(self, now_ms: int) -> None:
         if now_ms >= self.next_heartbeat_ms and "heartbeat" not in self._doing:
@@ -194,8 +201,8 @@ class SimulatedMember:
         """The text that goes with an offset says in which generation it was committed."""
         self._sequence += 1
         numbers = self.rng.sample(sorted(self.owned), self.rng.randint(1, len(self.owned)))
-        text = f"{self.generation}"
-        if self.rng.random() < 0.3:
+        text = self.stamp
+        if self.rng.random() < self.transactional:
             self.transaction_is_open = True
             partitions = [
                 TxnOffsetCommitRequestPartition(
@@ -233,6 +240,11 @@ class SimulatedMember:
             ],
         )
         self._ask("commit", plain, 9, now_ms, REQUEST_MS)
+
+    @property
+    def stamp(self) -> str:
+        """How old a commit is."""
+        return f"{self.generation}"
 
     # -- what it hears
 

@@ -93,7 +93,10 @@ class GroupRun:
         """The newest generation that an offset of each partition was committed in."""
         self.machine = self._make()
         self.machine.loaded(self.clock.now_ms())
-        self.members = [
+        self.members = self._new_members()
+
+    def _new_members(self) -> list[Any]:
+        return [
             SimulatedMember(
                 number,
                 Random(self.rng.random()),

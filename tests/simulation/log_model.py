@@ -31,6 +31,8 @@ class Transaction:
     last: int
     """Of its marker."""
     committed: bool
+    bases: tuple[int, ...] = ()
+    """Of its batches."""
 
 
 @dataclass
@@ -83,7 +85,8 @@ class Model:
         first = self.open.pop(producer_id, None)
         if first is None:
             return
-        self.ended.append(Transaction(producer_id, first, offset, committed))
+        bases = tuple(batch.base for batch in batches)
+        self.ended.append(Transaction(producer_id, first, offset, committed, bases))
         if not committed:
             self.aborted.update(offset for batch in batches for offset in range(batch.base, batch.end))
 
@@ -107,11 +110,17 @@ class Model:
         self.synced_end = min(self.synced_end, end)
         self.start = min(self.start, end)
 
-    def stable(self, high_watermark: int, start: int) -> int:
-        """The last stable offset."""
-        undecided = [transaction.first for transaction in self.ended if transaction.last >= high_watermark]
-        undecided += self.open.values()
-        return min(high_watermark, max(start, min(undecided, default=high_watermark)))
+    def stable(self, high_watermark: int, start: int) -> range:
+        """What the last stable offset may be. What a transaction wrote before the log's start holds back no one: if
+        the log is read back after that, its beginning is not known any more."""
+        undecided = [transaction for transaction in self.ended if transaction.last >= high_watermark]
+        known = [*(transaction.first for transaction in undecided), *self.open.values()]
+        left = [
+            *(base for transaction in undecided for base in transaction.bases if base >= start),
+            *self.open.values(),
+        ]
+        first, last = (min(high_watermark, max(start, min(found, default=high_watermark))) for found in (known, left))
+        return range(first, last + 1)
 
     def counting(self, first: int, end: int) -> set[int]:
         """Offsets of records that a reader of committed records gets to see between two stable offsets."""

@@ -39,6 +39,7 @@ class Setting:
     default: str
     doc: str
     minimum: float | None = None
+    """Of a number; of a list, how many entries it has at least."""
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     broker_name: str | None = None
@@ -72,7 +73,8 @@ class Setting:
         if self.kind is Kind.BOOLEAN:
             good = value is not None
         elif self.kind is Kind.LIST:
-            good = not self.choices or all(part in self.choices for part in value)
+            good = len(value) >= (self.minimum or 0)
+            good = good and (not self.choices or all(part in self.choices for part in value))
         elif self.kind is Kind.STRING:
             good = not self.choices or value in self.choices
         else:
@@ -86,6 +88,7 @@ class Setting:
     def _expected(self) -> str:
         if self.choices:
             several = "a list of " if self.kind is Kind.LIST else ""
+            several += f"at least {self.minimum:g} of " if several and self.minimum else ""
             return f"expected {several}{' or '.join(self.choices)}"
         bounds = []
         if self.minimum is not None:

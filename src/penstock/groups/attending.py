@@ -18,7 +18,7 @@ def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int
     request: SyncGroupRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
-    _check_protocol(group, request, ask.version)
+    check_protocol(group.group_id, (group.protocol_type, group.protocol), request, ask.version)
     if group.state is State.PREPARING:
         raise RebalanceInProgress(f"group {group.group_id!r} is being rebalanced; join again")
     if group.state is State.COMPLETING:
@@ -32,13 +32,15 @@ def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int
     out.reply(ticket, group.synced(member.assignment))
 
 
-def _check_protocol(group: ClassicGroup, request: SyncGroupRequest, version: int) -> None:
-    """From version 5 on a member says what it thinks was agreed on (KIP-559)."""
+def check_protocol(
+    group_id: str, agreed: tuple[str | None, str | None], request: SyncGroupRequest, version: int
+) -> None:
+    """From version 5 on a member says what protocol type and protocol it thinks were agreed on (KIP-559)."""
     if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise InconsistentGroupProtocol("SyncGroup needs a protocol type and a protocol name from version 5 on")
-    said, agreed = (request.protocol_type, request.protocol_name), (group.protocol_type, group.protocol)
+    said = (request.protocol_type, request.protocol_name)
     if any(mine is not None and mine != theirs for mine, theirs in zip(said, agreed, strict=True)):
-        raise InconsistentGroupProtocol(f"group {group.group_id!r} works by {agreed}, the member by {said}")
+        raise InconsistentGroupProtocol(f"group {group_id!r} works by {agreed}, the member by {said}")
 
 
 def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
@@ -58,9 +60,7 @@ def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms
 def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
     """Members go, by their own wish or an administrator's; the others are rebalanced once for all of them."""
     request: LeaveGroupRequest = ask.body
-    leaving: Sequence[MemberIdentity] = (
-        request.members if ask.version >= 3 else (MemberIdentity(member_id=request.member_id),)
-    )
+    leaving = leaving_in(request, ask.version)
     size = len(group.roster) if group else 0
     codes = [_leave(group, out, identity) for identity in leaving]
     if group is not None:
@@ -68,14 +68,23 @@ def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now
             group.rebalance(out, now_ms)
         else:
             group.complete_if_joined(out, now_ms)
-    if ask.version < 3:
-        out.reply(ticket, LeaveGroupResponse(error_code=codes[0]))
-        return
+    out.reply(ticket, left(leaving, codes, ask.version))
+
+
+def leaving_in(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:
+    """Who is to go: one, or several from version 3 on."""
+    return request.members if version >= 3 else (MemberIdentity(member_id=request.member_id),)
+
+
+def left(leaving: Sequence[MemberIdentity], codes: Sequence[int], version: int) -> LeaveGroupResponse:
+    """What came of it, in the same order."""
+    if version < 3:
+        return LeaveGroupResponse(error_code=codes[0])
     members = [
         MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
         for identity, code in zip(leaving, codes, strict=True)
     ]
-    out.reply(ticket, LeaveGroupResponse(error_code=0, members=members))
+    return LeaveGroupResponse(error_code=0, members=members)
 
 
 def _leave(group: ClassicGroup | None, out: Outbox, identity: MemberIdentity) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.foundation.timers import Timers
 from penstock.groups.errors import RebalanceInProgress, UnknownMemberId
+from penstock.groups.group import BECAME_CLASSIC
 from penstock.groups.members import Member, Roster
 from penstock.groups.membership import JOIN, SESSION, SYNC, Membership, State
 from penstock.groups.outbox import Outbox
@@ -240,6 +241,8 @@ class ClassicGroup(Membership):
             self._on_join_timeout(out, now_ms)
         elif kind == SYNC:
             self._on_sync_timeout(out, now_ms)
+        elif kind == BECAME_CLASSIC:
+            self.loaded(now_ms)
         return out.decision()
 
     def _on_silence(self, out: Outbox, member_id: str, now_ms: int) -> None:
@@ -278,8 +281,10 @@ class ClassicGroup(Membership):
     def loaded(self, now_ms: int) -> None:
         for member in self.roster:
             self.heard(member, now_ms)
-        if len(self.roster) > self.settings.size_max:
-            self.prepare(Outbox(), now_ms)  # the last ones to join again are turned away
+        is_too_large = len(self.roster) > self.settings.size_max  # the last ones to join again are turned away
+        # Without a leader it was a consumer group last, and nobody has shared out yet what those had who are gone.
+        if self.state is State.STABLE and (is_too_large or self.leader is None):
+            self.prepare(Outbox(), now_ms)  # nobody waits in a stable group: there is nobody to tell
 
     # -- what is persisted
 

@@ -36,6 +36,8 @@ EPOCHS_FROM_VERSION: Final = 9
 """Of OffsetCommit: a member epoch may stand in the place of the generation (KIP-848)."""
 IDS_FROM_VERSION: Final = 10
 """Of OffsetCommit and OffsetFetch: topics go by their ids."""
+NOBODY_SAID: Final = ("", -1, None)
+"""The member, generation and instance of a transactional commit of a client from before KIP-447."""
 
 Places = list[tuple[bytes, int]]
 """Partitions, by the ids of their topics."""
@@ -168,8 +170,9 @@ def _check(held: Holder, request: OffsetCommitRequest, places: Places, version: 
             raise GroupIdNotFound(f"there is no group {request.group_id!r}")
         raise IllegalGeneration(f"there is no group {request.group_id!r}")
     if isinstance(group, ConsumerGroup):
-        if version < EPOCHS_FROM_VERSION and not group.is_empty:
-            raise UnsupportedVersion(f"consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
+        speaker = group.state.members.get(request.member_id)
+        if version < EPOCHS_FROM_VERSION and speaker is not None and speaker.classic is None:
+            raise UnsupportedVersion(f"members of consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
         group.check_commit(*who, places)
     elif isinstance(group, ClassicGroup):
         group.check_commit(*who)
@@ -187,7 +190,7 @@ def _check_transactional(held: Holder, request: TxnOffsetCommitRequest, places: 
             raise IllegalGeneration(f"there is no group {request.group_id!r}")
     elif isinstance(group, ClassicGroup):
         group.check_commit(*who, transactional=True)
-    elif isinstance(group, ConsumerGroup):
+    elif isinstance(group, ConsumerGroup) and who != NOBODY_SAID:
         try:
             group.check_commit(*who, places)
         except StaleMemberEpoch as error:

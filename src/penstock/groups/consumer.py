@@ -1,8 +1,10 @@
 """One consumer group of the newer protocol (KIP-848): members say in heartbeats what they want and what they own, and
 are told what they should own. Pure, and a part of the coordinator's state machine: see foundation/decision.py.
+
+Some or all of its members may speak the classic protocol: see hosting.py.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,9 +15,11 @@ from penstock.groups import consumer_records
 from penstock.groups.consumer_describing import describe_group
 from penstock.groups.consumer_errors import StaleMemberEpoch, UnreleasedInstanceId
 from penstock.groups.consumer_members import AWAY, JOINING, NOTHING_HELD, Member, TopicIdPartition
-from penstock.groups.consumer_requests import assignment_of, check_epoch, check_heartbeat, is_full, owned_in, updated
+from penstock.groups.consumer_requests import assignment_of, check_epoch, is_full, owned_in, updated
 from penstock.groups.consumer_state import Draft, GroupState
+from penstock.groups.downgrading import classic_record, may_become_classic
 from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, IllegalGeneration, UnknownMemberId
+from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER
 from penstock.groups.reconciling import Course, reconcile
 from penstock.groups.records import CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
@@ -32,6 +36,9 @@ SESSION: Final = "session"
 """The timer of a member that has to be heard of."""
 REBALANCE: Final = "rebalance"
 """The timer of a member that has to give up partitions."""
+CLASSIC_JOIN: Final = "classic-join"
+CLASSIC_SYNC: Final = "classic-sync"
+"""The timers of a classic member that has to join again, or to ask for its assignment."""
 RETRY_MS: Final = 1000
 """A member whose removal could not be persisted is removed again after this time."""
 
@@ -52,7 +59,7 @@ class ConsumerGroup:
         self._settings = settings
         self._image = image
         self._timers = timers
-        self._new_member_id = new_member_id
+        self.new_member_id: Final = new_member_id
         self.state: Final = GroupState()
         """To be read; only `apply_record` changes it."""
         self._patterns = Patterns()
@@ -60,6 +67,14 @@ class ConsumerGroup:
         """The image that subscriptions were resolved by, and the group epoch that this has come to."""
 
     # -- what holds
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._settings()
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image()
 
     @property
     def is_empty(self) -> bool:
@@ -74,8 +89,8 @@ class ConsumerGroup:
         return topic in self.state.subscribed()
 
     def describe(self) -> DescribedGroup:
-        assignor = preferred_assignor(self.state.members.values(), self._settings().consumer_assignors)
-        return describe_group(self.group_id, self.state, self._image(), assignor)
+        assignor = preferred_assignor(self.state.members.values(), self.settings.consumer_assignors)
+        return describe_group(self.group_id, self.state, self.image, assignor)
 
     def check_commit(
         self,
@@ -84,18 +99,19 @@ class ConsumerGroup:
         instance_id: str | None = None,
         partitions: Collection[tuple[bytes, int]] | None = None,
     ) -> None:
-        """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets.
+        """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets.
 
         A member may commit in an older epoch what it was given by then and still has (KIP-1251): that can only be
-        told if it is known which partitions, by topic id, it commits. The instance id is not looked at, as Kafka's
-        is not: the member id and the epoch say more.
+        told if it is known which partitions, by topic id, it commits. A classic member may not: it enters another
+        epoch only by joining again, and commits before that. The instance id is not looked at, as Kafka's is not:
+        the member id and the epoch say more.
         """
         if epoch < JOINING and self.is_empty:
             return  # a tool, or a consumer that assigns its partitions itself
-        member = self._member(member_id)
+        member = self.member(member_id)
         if epoch == member.epoch:
             return
-        if epoch > member.epoch or partitions is None:
+        if epoch > member.epoch or partitions is None or member.classic is not None:
             raise self._stale(member, f"member {member_id} is in epoch {member.epoch}, not {epoch}")
         for topic_id, number in partitions:
             place = TopicIdPartition(topic_id, number)
@@ -107,11 +123,12 @@ class ConsumerGroup:
         """Raises UnknownMemberId or StaleMemberEpoch unless the member may fetch committed offsets."""
         if member_id is None and epoch < JOINING:
             return
-        member = self._member(member_id or "")
+        member = self.member(member_id or "")
         if epoch != member.epoch:
             raise self._stale(member, f"member {member_id} is in epoch {member.epoch}, not {epoch}")
 
-    def _member(self, member_id: str) -> Member:
+    def member(self, member_id: str) -> Member:
+        """Raises UnknownMemberId."""
         member = self.state.members.get(member_id)
         if member is None:
             raise UnknownMemberId(f"{member_id!r} is no member of group {self.group_id!r}; it has to join")
@@ -132,14 +149,15 @@ class ConsumerGroup:
         if kind == CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
             member = self.state.members.get(key.member_id)
             if member is None or not member.must_revoke:
-                self._timers.cancel(self._timer(REBALANCE, key.member_id))
+                self.cancel_timer(REBALANCE, key.member_id)
         elif kind == CONSUMER_GROUP_MEMBER_METADATA and value is None:
-            self._timers.cancel(self._timer(SESSION, key.member_id))
+            for timer in (SESSION, CLASSIC_JOIN, CLASSIC_SYNC):
+                self.cancel_timer(timer, key.member_id)
 
     def loaded(self, now_ms: int) -> None:
         """Everything was read back: members have as long to be heard of as if they had just been."""
         for member in self.state.members.values():
-            self._expect(member, now_ms)
+            self.expect(member, now_ms)
             if member.must_revoke:
                 self._expect_revocation(member, now_ms)
 
@@ -153,8 +171,10 @@ class ConsumerGroup:
     # -- heartbeats
 
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        """A member joins, stays or leaves. Raises Kafka's errors, and then nothing has changed."""
-        check_heartbeat(ask, self._settings().consumer_assignors)
+        """A member joins, stays or leaves; what it says makes sense (`check_heartbeat`).
+
+        Raises Kafka's errors, and then nothing has changed.
+        """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body, now_ms)
         return self._stay(ticket, ask, now_ms)
@@ -163,22 +183,14 @@ class ConsumerGroup:
         request: ConsumerGroupHeartbeatRequest = ask.body
         draft = Draft(self.state)
         before = self._admit(draft, ask)
-        member = updated(before, ask)
-        resubscribed = (member.topic_names, member.topic_regex) != (before.topic_names, before.topic_regex)
-        self._update(draft, before, member, resubscribed, now_ms)
-        after = self._reconciled(draft.state, member, resubscribed, owned_in(request))
-        if after != member:
-            draft.put(consumer_records.current_assignment(self.group_id, after))
-            if after.must_revoke:
-                self._expect_revocation(after, now_ms)
-        self._expect(after, now_ms)
+        after = self.advance(draft, before, updated(before, ask), owned_in(request), now_ms)
         told = request.member_epoch == JOINING or is_full(request) or after.assigned != before.assigned
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._settings().consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self.settings.consumer_heartbeat_interval_ms,
             assignment=assignment_of(after.assigned) if told else None,
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
@@ -187,39 +199,45 @@ class ConsumerGroup:
         """Who speaks: a member, or one that becomes a member now."""
         request: ConsumerGroupHeartbeatRequest = ask.body
         state, joins = draft.state, request.member_epoch == JOINING
-        holder = self._holder(request)
-        size_max = self._settings().consumer_size_max
-        if holder is None and request.member_id not in state.members and len(state.members) >= size_max:
-            raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
-        member_id = request.member_id or self._new_member_id(ask.client_id)
+        holder = self.holder(request.instance_id)
+        self.check_room(request.member_id, holder)
+        member_id = request.member_id or self.new_member_id(ask.client_id)
         if joins and holder is not None and holder.member_id != member_id:
-            return self._replace(draft, holder, member_id)
+            if holder.epoch != AWAY and holder.classic is None:
+                raise UnreleasedInstanceId(
+                    f"instance id {holder.instance_id!r} is with member {holder.member_id} still"
+                )
+            return self.succeed(draft, holder, member_id)
         if request.instance_id is not None and not joins:
-            self._check_holder(request)
+            self.check_holder(request.member_id, request.instance_id)
         if joins and member_id not in state.members:
             return Member(member_id=member_id)
-        member = self._member(member_id)
+        member = self.member(member_id)
         check_epoch(member, request)
         return replace(member, epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
-    def _holder(self, request: ConsumerGroupHeartbeatRequest) -> Member | None:
-        """The member that has the instance id of the one that speaks."""
-        holder_id = self.state.by_instance.get(request.instance_id) if request.instance_id is not None else None
+    def check_room(self, member_id: str, holder: Member | None) -> None:
+        """Raises GroupMaxSizeReached. Whoever is a member, or takes over the place of one (the holder), has room."""
+        size_max = self.settings.consumer_size_max
+        if holder is None and member_id not in self.state.members and len(self.state.members) >= size_max:
+            raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
+
+    def holder(self, instance_id: str | None) -> Member | None:
+        """The member that has this instance id."""
+        holder_id = self.state.by_instance.get(instance_id) if instance_id is not None else None
         return self.state.members[holder_id] if holder_id is not None else None
 
-    def _check_holder(self, request: ConsumerGroupHeartbeatRequest) -> Member:
+    def check_holder(self, member_id: str, instance_id: str) -> Member:
         """A static member that is there already and goes on under its own id (KIP-345)."""
-        holder = self._holder(request)
+        holder = self.holder(instance_id)
         if holder is None:
-            raise UnknownMemberId(f"group {self.group_id!r} has no member with instance id {request.instance_id!r}")
-        if holder.member_id != request.member_id:
-            raise FencedInstanceId(f"instance id {request.instance_id!r} is with member {holder.member_id} now")
+            raise UnknownMemberId(f"group {self.group_id!r} has no member with instance id {instance_id!r}")
+        if holder.member_id != member_id:
+            raise FencedInstanceId(f"instance id {instance_id!r} is with member {holder.member_id} now")
         return holder
 
-    def _replace(self, draft: Draft, holder: Member, member_id: str) -> Member:
+    def succeed(self, draft: Draft, holder: Member, member_id: str) -> Member:
         """A static member is back under another id, and takes over what it had."""
-        if holder.epoch != AWAY and holder.classic is None:
-            raise UnreleasedInstanceId(f"instance id {holder.instance_id!r} is with member {holder.member_id} still")
         target = draft.state.targets.get(holder.member_id, frozenset())
         successor = replace(holder, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         draft.put(
@@ -230,9 +248,28 @@ class ConsumerGroup:
         )
         return successor
 
+    def advance(
+        self,
+        draft: Draft,
+        before: Member,
+        member: Member,
+        owned: Collection[TopicIdPartition] | None,
+        now_ms: int,
+    ) -> Member:
+        """A member says what it wants (`member`, until now `before`) and owns: the member one step further."""
+        resubscribed = (member.topic_names, member.topic_regex) != (before.topic_names, before.topic_regex)
+        self._update(draft, before, member, resubscribed, now_ms)
+        after = self._reconciled(draft.state, member, resubscribed, owned)
+        if after != member:
+            draft.put(consumer_records.current_assignment(self.group_id, after))
+            if after.must_revoke:
+                self._expect_revocation(after, now_ms)
+        self.expect(after, now_ms)
+        return after
+
     def _update(self, draft: Draft, before: Member, member: Member, resubscribed: bool, now_ms: int) -> None:
         """Note what a member says about itself, and let the group's epoch and its target follow."""
-        state, assignors = draft.state, self._settings().consumer_assignors
+        state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         is_urgent = is_new or resubscribed
         if is_new or member != before:
@@ -241,10 +278,10 @@ class ConsumerGroup:
             preferred = preferred_assignor(state.members.values(), assignors)
             draft.put(consumer_records.member_metadata(self.group_id, member))
             is_urgent |= preferred != preferred_assignor(draft.state.members.values(), assignors)
-        if is_urgent or not self._has_seen(self._image()):
+        if is_urgent or not self._has_seen(self.image):
             self._resolve(draft, is_urgent, now_ms)
         if draft.state.epoch > draft.state.target_epoch:
-            draft.put(*new_target(self.group_id, draft.state, self._image(), assignors, now_ms))
+            draft.put(*new_target(self.group_id, draft.state, self.image, assignors, now_ms))
 
     def _reconciled(
         self, state: GroupState, member: Member, resubscribed: bool, owned: Collection[TopicIdPartition] | None
@@ -254,7 +291,7 @@ class ConsumerGroup:
         course = Course(
             epoch=state.target_epoch,
             target=state.targets.get(member.member_id, frozenset()),
-            topics=topic_ids(state.topics_of(member), self._image()),
+            topics=topic_ids(state.topics_of(member), self.image),
             is_free=lambda place: state.owners.get(place, member.member_id) == member.member_id,
             owned=owned,
             subscription_changed=resubscribed,
@@ -264,16 +301,19 @@ class ConsumerGroup:
     # -- leaving
 
     def _leave(self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
-        is_static = request.instance_id is not None
-        member = self._check_holder(request) if is_static else self._member(request.member_id)
-        draft = Draft(self.state)
+        if request.instance_id is not None:
+            member = self.check_holder(request.member_id, request.instance_id)
+        else:
+            member = self.member(request.member_id)
         if request.member_epoch == AWAY:
             # Its partitions wait for it until the session is over. It owns none of them, so what it had to give up is
             # free, and what it gets back it will have had from the start (KIP-1251).
             away = replace(member, epoch=AWAY, assigned=dict.fromkeys(member.assigned, 0), revoking=NOTHING_HELD)
-            draft.put(consumer_records.current_assignment(self.group_id, away))
+            persist: tuple[StateRecord, ...] = (
+                state_record(*consumer_records.current_assignment(self.group_id, away)),
+            )
         else:
-            self._remove(draft, member, now_ms)
+            persist = self.without((member,), now_ms)
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
@@ -281,31 +321,50 @@ class ConsumerGroup:
             member_epoch=request.member_epoch,
             heartbeat_interval_ms=0,
         )
-        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
+        return Decision(persist=persist, replies=(Reply(ticket=ticket, value=response),))
 
     def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """A timer is due: the member was silent, or kept what it had to give up, for too long."""
-        member = self.state.members.get(member_id)
-        if member is None or not (kind == SESSION or (kind == REBALANCE and member.must_revoke)):
+        """A timer is due: a member was silent, or did not do what it was told to, for too long."""
+        if kind == BECAME_CONSUMER:
+            self.loaded(now_ms)
             return NOTHING
-        self._timers.set(self._timer(kind, member_id), now_ms + RETRY_MS)
-        draft = Draft(self.state)
-        self._remove(draft, member, now_ms)
-        return Decision(persist=draft.records)
+        member = self.state.members.get(member_id)
+        if member is None or not self._is_lost(member, kind):
+            return NOTHING
+        self.set_timer(kind, member_id, now_ms + RETRY_MS)
+        return Decision(persist=self.without((member,), now_ms))
 
-    def _remove(self, draft: Draft, member: Member, now_ms: int) -> None:
-        """Its partitions are free from here on. The target follows with the next heartbeat of another member, so that
-        many who leave at once are worth one target."""
-        draft.put(*consumer_records.without_members(self.group_id, (member.member_id,)))
+    @staticmethod
+    def _is_lost(member: Member, kind: str) -> bool:
+        """Whether a timer, now that it is due, still means this member as it is."""
+        if kind == REBALANCE:
+            return member.must_revoke
+        return kind == SESSION or (kind in (CLASSIC_JOIN, CLASSIC_SYNC) and member.classic is not None)
+
+    def without(self, leaving: Iterable[Member], now_ms: int) -> tuple[StateRecord, ...]:
+        """What removes members. Their partitions are free from here on; the target follows with the next heartbeat of
+        another member, so that many who leave at once are worth one target. If only classic ones are left, the group
+        becomes a classic one (KIP-848)."""
+        draft = Draft(self.state)
+        draft.put(*consumer_records.without_members(self.group_id, [member.member_id for member in leaving]))
+        if may_become_classic(draft.state, self.settings):
+            return self.downgrade(draft.state, is_settled=False, now_ms=now_ms)
         self._resolve(draft, True, now_ms)
         if not draft.state.members:
             draft.put(consumer_records.target_epoch(self.group_id, draft.state.epoch, 0))
+        return draft.records
+
+    def downgrade(self, state: GroupState, *, is_settled: bool, now_ms: int) -> tuple[StateRecord, ...]:
+        """What makes the group a classic one, with the members of `state`; settled, if it need not be rebalanced."""
+        self.set_timer(BECAME_CLASSIC, "", now_ms)
+        record = classic_record(self.group_id, state, self.image, is_settled=is_settled, now_ms=now_ms)
+        return (*self.tombstones(), record)
 
     # -- topics
 
     def topics_changed(self, now_ms: int) -> Decision:
         """The image is a new one. What that changes for members they hear in their next heartbeats."""
-        if self.is_empty or self._has_seen(self._image()):
+        if self.is_empty or self._has_seen(self.image):
             return NOTHING
         draft = Draft(self.state)
         self._resolve(draft, False, now_ms)
@@ -318,7 +377,7 @@ class ConsumerGroup:
 
     def _resolve(self, draft: Draft, is_urgent: bool, now_ms: int) -> None:
         """Resolve expressions and look at the topics: a new group epoch if that changes anything, or if urgent."""
-        image = self._image()
+        image = self.image
         resolved = self._patterns.resolve(draft.state.expressions(), image.by_name)
         gone = [text for text in draft.state.regexes if text not in resolved]
         draft.put(*(consumer_records.without_regex(self.group_id, text) for text in gone))
@@ -336,13 +395,20 @@ class ConsumerGroup:
     def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
         return (self.group_id, kind, member_id)
 
-    def _expect(self, member: Member, now_ms: int) -> None:
+    def set_timer(self, kind: str, member_id: str, at_ms: int, *, if_absent: bool = False) -> None:
+        if not (if_absent and self._timer(kind, member_id) in self._timers):
+            self._timers.set(self._timer(kind, member_id), at_ms)
+
+    def cancel_timer(self, kind: str, member_id: str) -> None:
+        self._timers.cancel(self._timer(kind, member_id))
+
+    def expect(self, member: Member, now_ms: int) -> None:
         """The member has to be heard of within its session timeout."""
-        timeout_ms = self._settings().consumer_session_timeout_ms
+        timeout_ms = self.settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
-        self._timers.set(self._timer(SESSION, member.member_id), now_ms + timeout_ms)
+        self.set_timer(SESSION, member.member_id, now_ms + timeout_ms)
 
     def _expect_revocation(self, member: Member, now_ms: int) -> None:
         """The member has to give up partitions within its rebalance timeout."""
-        self._timers.set(self._timer(REBALANCE, member.member_id), now_ms + member.rebalance_timeout_ms)
+        self.set_timer(REBALANCE, member.member_id, now_ms + member.rebalance_timeout_ms)

@@ -1,8 +1,8 @@
 """A consumer group's records, made of what the group knows and read back into it."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.groups import records
 from penstock.groups.consumer_members import Held, Member, MemberState, TopicIdPartition, by_topic
@@ -19,6 +19,28 @@ from penstock.groups.records import (
     RegularExpressionKey,
     TargetTopicPartitions,
 )
+
+KINDS: Final[Mapping[int, tuple[type, type]]] = {
+    records.CONSUMER_GROUP_METADATA: (GroupKey, ConsumerGroupMetadataValue),
+    records.CONSUMER_GROUP_MEMBER_METADATA: (MemberKey, ConsumerGroupMemberMetadataValue),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
+        GroupKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
+        MemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
+        MemberKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    records.CONSUMER_GROUP_REGULAR_EXPRESSION: (
+        RegularExpressionKey,
+        ConsumerGroupRegularExpressionValue,
+    ),
+}
+"""Kinds of records that are a consumer group's own, with the classes of their keys and values."""
 
 
 class Change(NamedTuple):

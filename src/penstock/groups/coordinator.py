@@ -5,6 +5,7 @@ the newer protocol (consumer.py). Here groups are found, made, told of time and 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -12,13 +13,24 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import attending, committing, describing, fetching, joining, records
+from penstock.groups import (
+    attending,
+    committing,
+    consumer_records,
+    describing,
+    fetching,
+    hosting,
+    joining,
+    records,
+    upgrading,
+)
 from penstock.groups.classic import RETRY_MS, ClassicGroup
 from penstock.groups.commands import TopicsChanged
 from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_members import JOINING
+from penstock.groups.consumer_requests import check_heartbeat
 from penstock.groups.errors import (
     GroupIdNotFound,
-    InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -43,29 +55,8 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from penstock.wire.state import kind_of, read_key, read_value
+from penstock.wire.state import kind_of, read_record
 
-OF_CONSUMER_GROUPS: Final[dict[int, tuple[type, type]]] = {
-    records.CONSUMER_GROUP_METADATA: (records.GroupKey, records.ConsumerGroupMetadataValue),
-    records.CONSUMER_GROUP_MEMBER_METADATA: (records.MemberKey, records.ConsumerGroupMemberMetadataValue),
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
-        records.GroupKey,
-        records.ConsumerGroupTargetAssignmentMetadataValue,
-    ),
-    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        records.MemberKey,
-        records.ConsumerGroupTargetAssignmentMemberValue,
-    ),
-    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        records.MemberKey,
-        records.ConsumerGroupCurrentMemberAssignmentValue,
-    ),
-    records.CONSUMER_GROUP_REGULAR_EXPRESSION: (
-        records.RegularExpressionKey,
-        records.ConsumerGroupRegularExpressionValue,
-    ),
-}
-"""Kinds of records that are a consumer group's own, with the classes of their keys and values."""
 SWEEP: Final = ("", "sweep", "")
 TOPICS: Final = ("", "topics", "")
 """Timers of the coordinator itself: offsets may be too old; a change of topics could maybe not be persisted."""
@@ -151,13 +142,12 @@ class GroupCoordinator:
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = kind_of(record.key)
         if kind == records.OFFSET_COMMIT:
-            key = read_key(records.OffsetCommitKey, record.key)
-            offset = None if record.value is None else read_value(records.OffsetCommitValue, record.value)
+            key, offset = read_record(record, records.OffsetCommitKey, records.OffsetCommitValue)
             self.offsets.apply(key, offset, producer_id)
             self._settle(key.group)
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
-        elif kind in OF_CONSUMER_GROUPS:
+        elif kind in consumer_records.KINDS:
             self._apply_consumer(kind, record)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
@@ -167,22 +157,22 @@ class GroupCoordinator:
     # -- which groups there are
 
     def _apply_classic(self, record: StateRecord) -> None:
-        group_id = read_key(records.GroupKey, record.key).group
-        value = None if record.value is None else read_value(records.GroupMetadataValue, record.value)
+        key, value = read_record(record, records.GroupKey, records.GroupMetadataValue)
+        group_id = key.group
         group = self.groups.get(group_id)
         if value is not None and not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = self._new_classic(group_id)
         if isinstance(group, ClassicGroup):
-            group.apply_record(records.GROUP_METADATA, records.GroupKey(group=group_id), value)
+            group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
                 del self.groups[group_id]
         self._settle(group_id)
 
     def _apply_consumer(self, kind: int, record: StateRecord) -> None:
-        """The last record says of which kind a group is: only one that is empty changes its kind."""
-        key_class, value_class = OF_CONSUMER_GROUPS[kind]
-        key: Any = read_key(key_class, record.key)
-        value: Any = None if record.value is None else read_value(value_class, record.value)
+        """The last record says of which kind a group is."""
+        key: Any
+        value: Any
+        key, value = read_record(record, *consumer_records.KINDS[kind])
         group = self.groups.get(key.group)
         if value is not None and not isinstance(group, ConsumerGroup):
             if isinstance(group, ClassicGroup):
@@ -216,7 +206,7 @@ class GroupCoordinator:
             new_member_id=self._new_member_id,
         )
 
-    # -- members of classic groups
+    # -- members that speak the classic protocol
 
     def _join(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: JoinGroupRequest = ask.body
@@ -229,7 +219,7 @@ class GroupCoordinator:
         out = Outbox()
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            raise InconsistentGroupProtocol(f"group {request.group_id!r} speaks the newer protocol")
+            return hosting.join(group, ticket, ask, now_ms)
         if not isinstance(group, ClassicGroup):
             if request.member_id:
                 raise UnknownMemberId(f"{request.member_id!r} is no member of group {request.group_id!r}; join again")
@@ -241,47 +231,60 @@ class GroupCoordinator:
         return out.decision()
 
     def _sync(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        group = self._group_of_member(ask.body.group_id)
+        if isinstance(group, ConsumerGroup):
+            return hosting.sync(group, ticket, ask, now_ms)
         out = Outbox()
-        attending.sync(self._classic(ask.body.group_id), out, ticket, ask, now_ms)
+        attending.sync(group, out, ticket, ask, now_ms)
         return out.decision()
 
     def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        group = self._group_of_member(ask.body.group_id)
+        if isinstance(group, ConsumerGroup):
+            return hosting.heartbeat(group, ticket, ask, now_ms)
         out = Outbox()
-        attending.heartbeat(self._classic(ask.body.group_id), out, ticket, ask, now_ms)
+        attending.heartbeat(group, out, ticket, ask, now_ms)
         return out.decision()
 
     def _leave(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         group_id = ask.body.group_id
         _check_group_id(group_id)
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return hosting.leave(group, ticket, ask, now_ms)
         out = Outbox()
         attending.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
         self._settle(group_id)
         return out.decision()
 
-    def _classic(self, group_id: str) -> ClassicGroup:
+    def _group_of_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group of someone who says that it is a member."""
         _check_group_id(group_id)
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
-            raise UnknownMemberId(f"there is no classic group {group_id!r}; join first")
+        if not isinstance(group, ClassicGroup | ConsumerGroup):
+            raise UnknownMemberId(f"there is no group {group_id!r}; join first")
         return group
 
-    # -- members of consumer groups
+    # -- members that speak the newer protocol
 
     def _consumer_heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: ConsumerGroupHeartbeatRequest = ask.body
+        check_heartbeat(ask, self.settings.consumer_assignors)
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group.heartbeat(ticket, ask, now_ms)
-        if request.member_epoch != 0 or (group is not None and not group.is_empty):
+        if request.member_epoch != JOINING:
             why = "there is none" if group is None else "it is a classic group"
             raise GroupIdNotFound(f"consumer group {request.group_id!r}: {why}")
         draft = self._new_consumer(request.group_id)
-        decision = draft.heartbeat(ticket, ask, now_ms)
+        if isinstance(group, ClassicGroup) and group.roster:
+            decision = upgrading.upgrade(group, draft, ticket, ask, now_ms)
+        else:
+            decision = draft.heartbeat(ticket, ask, now_ms)
+            before = group.tombstones() if group else ()
+            decision = replace(decision, persist=(*before, *decision.persist))
         self._drafts[request.group_id] = draft
-        before = group.tombstones() if group else ()
-        return Decision(persist=(*before, *decision.persist), replies=decision.replies, effects=decision.effects)
+        return decision
 
     def _consumer_describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         groups = []

@@ -1,12 +1,17 @@
 """What a group is to its coordinator, whichever protocol its members speak."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.groups.offsets import Offsets
 from penstock.groups.settings import GroupSettings
+
+BECAME_CLASSIC: Final = "became-classic"
+BECAME_CONSUMER: Final = "became-consumer"
+"""The timers of a group that changes its kind while it has members. They are due at once: if the change was
+persisted, the group is of that kind then, and its members have as much time as if all had been heard of now."""
 
 
 class Group(Protocol):

@@ -41,7 +41,7 @@ def join(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, new_member_
         if ask.version >= 4:
             # A client that never hears of its id would come back as another member, again and again (KIP-394).
             group.expect(member_id, request.session_timeout_ms, now_ms)
-            out.reply(ticket, _member_id_required(member_id, ask.version))
+            out.reply(ticket, member_id_required(member_id, ask.version))
             return
         _add(group, ticket, ask, member_id, protocols, now_ms)
     group.rebalance(out, now_ms)
@@ -87,8 +87,8 @@ def _check_protocols(group: ClassicGroup, protocol_type: str, protocols: Protoco
 # -- how
 
 
-def _rebalance_timeout_ms(ask: Ask) -> int:
-    """JoinGroup v0 has one timeout for both."""
+def rebalance_timeout_ms(ask: Ask) -> int:
+    """How long a member takes to join again. JoinGroup v0 has one timeout for this and its session."""
     timeout_ms: int = ask.body.session_timeout_ms if ask.version == 0 else ask.body.rebalance_timeout_ms
     return timeout_ms
 
@@ -100,14 +100,15 @@ def _add(group: ClassicGroup, ticket: Ticket, ask: Ask, member_id: str, protocol
         instance_id=request.group_instance_id,
         client_id=ask.client_id,
         client_host=ask.client_host,
-        rebalance_timeout_ms=_rebalance_timeout_ms(ask),
+        rebalance_timeout_ms=rebalance_timeout_ms(ask),
         session_timeout_ms=request.session_timeout_ms,
         protocols=protocols,
     )
     group.add(member, request.protocol_type, ticket, now_ms)
 
 
-def _member_id_required(member_id: str, version: int) -> JoinGroupResponse:
+def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
+    """A new member is told its id, and has to join with it (KIP-394)."""
     return JoinGroupResponse(
         error_code=ErrorCode.MEMBER_ID_REQUIRED,
         protocol_name=None if version >= 7 else "",
@@ -141,7 +142,7 @@ def _changed(member: Member, ask: Ask, protocols: Protocols) -> Member:
         member,
         client_id=ask.client_id,
         client_host=ask.client_host,
-        rebalance_timeout_ms=_rebalance_timeout_ms(ask),
+        rebalance_timeout_ms=rebalance_timeout_ms(ask),
         session_timeout_ms=ask.body.session_timeout_ms,
         protocols=protocols,
     )

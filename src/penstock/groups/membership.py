@@ -149,6 +149,18 @@ class Membership:
 
     # -- going
 
+    def dismiss(self, out: Outbox, now_ms: int) -> None:
+        """Whoever waits is told to join again: the group is about to change its protocol (KIP-848)."""
+        error = RebalanceInProgress(f"group {self.group_id!r} changes its protocol; join again")
+        for waiting in (self.joins, self.syncs):
+            for member_id, ticket in waiting.items():
+                out.refuse(ticket, error)
+                member = self.roster.get(member_id)
+                assert member is not None
+                self.roster.put(replace(member, is_new=False))
+                self.heard(member, now_ms)
+            waiting.clear()
+
     def remove(self, out: Outbox, member_id: str) -> None:
         """A member is gone. If it waits for something it is told so, and joins again if it is alive."""
         self._tell_lost(out, member_id, UnknownMemberId(f"{member_id!r} is no longer a member; join again"))

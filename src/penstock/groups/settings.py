@@ -34,6 +34,7 @@ GROUP_SETTINGS: Final = (
         kind=Kind.LIST,
         default="uniform,range",
         choices=(UNIFORM, RANGE),
+        minimum=1,
         doc="How partitions are shared out on the broker's side; the first one is the default.",
     ),
     Setting(

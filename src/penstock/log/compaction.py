@@ -221,8 +221,8 @@ class Job:
 
     def _filter(self, header: BatchHeader, batch: Buffer, table: KeyTable, result: Result) -> Buffer | None:
         columns = _opened(batch)
-        if columns is None:
-            return batch
+        if columns is None or header.base_offset >= result.clean_to:
+            return batch  # what the table knows nothing of stays: a tombstone's key may still have a value there
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
         mask = table.mask(columns, drop_tombstones)

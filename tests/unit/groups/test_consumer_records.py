@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from penstock.foundation.decision import StateRecord
 from penstock.groups import consumer_records, records
 from penstock.groups.consumer_members import Member, MemberState, TopicIdPartition
+from penstock.groups.consumer_records import KINDS
 from penstock.groups.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -15,7 +16,7 @@ from penstock.groups.records import (
     MemberKey,
 )
 from penstock.wire.state import kind_of, read_value, state_record
-from tests.simulation.consumer_machine import GROUP, KINDS, apply
+from tests.simulation.consumer_machine import GROUP, apply
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
 

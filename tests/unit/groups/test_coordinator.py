@@ -96,16 +96,14 @@ def test_a_member_of_a_consumer_group_that_is_silent_is_removed_by_the_coordinat
     assert not world.machine.groups
 
 
-def test_the_two_kinds_of_members_do_not_mix() -> None:
+def test_a_member_speaks_one_protocol_at_a_time() -> None:
     world = World()
     _seat(world)
-    assert world.refusal(join_of()) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.refusal(heartbeat_of(Seat("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.refusal(sync_of(Seat("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.call(leave_of("m")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     classic = World()
-    classic.stable("a")
-    assert classic.refusal(_beat()) == ErrorCode.GROUP_ID_NOT_FOUND
+    (seat,) = classic.stable("a")
+    assert classic.refusal(_beat(seat.member_id, seat.generation)) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -330,6 +330,20 @@ def test_only_what_is_synced_is_compacted() -> None:
     assert planned(log) is not None
 
 
+def test_a_tombstone_stays_while_its_key_has_a_value_that_no_run_has_come_to_yet() -> None:
+    """The runs are short, and the segment that they are in reaches further than they do."""
+    log, now_ms = compacted_log(delete_retention_ms=3000), NOW_MS
+    for number in range(4):
+        put(log, ("a", b"%d" % number))
+    put(log, ("b", b"gone soon"), ("b", None))
+    for number in range(4, 9):
+        end_segment(log)
+        compact(log, now_ms=now_ms, keys_max=1)
+        now_ms += 1000
+        put(log, ("a", b"%d" % number))
+        assert state(log) == {b"a": b"%d" % number}
+
+
 # -- any log at all
 
 CHANGES = st.lists(

@@ -1,0 +1,108 @@
+"""A classic group that has members becomes a consumer group when a first one of the newer protocol joins (KIP-848).
+
+Its members keep what they have, and go on as classic members of the consumer group (hosting.py). The group's epoch
+goes on where its generation stood. The way back is downgrading.py.
+"""
+
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.decision import Ask, Decision, Ticket
+from penstock.foundation.errors import MalformedRequest
+from penstock.groups import consumer_records
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer_members import Held, Member, TopicIdPartition
+from penstock.groups.consumer_records import Change
+from penstock.groups.embedded import places_in, read_assignment, read_subscription
+from penstock.groups.errors import GroupIdNotFound
+from penstock.groups.group import BECAME_CONSUMER
+from penstock.groups.members import Member as ClassicMember
+from penstock.groups.outbox import Outbox
+from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
+from penstock.wire.state import state_record
+
+
+def upgrade(group: ClassicGroup, made: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    """A member of the newer protocol joins a classic group: `made` is what the group becomes by it.
+
+    Raises GroupIdNotFound, as for any group of the other kind, if it cannot; and whatever the heartbeat raises.
+    """
+    _check(group)
+    changes = _changes(group, made.image)
+    for change in changes:
+        made.state.apply(*change)  # nobody knows of it yet: it counts once the same records are persisted
+    decision = made.heartbeat(ticket, ask, now_ms)
+    out = Outbox()
+    group.dismiss(out, now_ms)
+    group.set_timer(BECAME_CONSUMER, now_ms)
+    return Decision(
+        persist=(*group.tombstones(), *(state_record(*change) for change in changes), *decision.persist),
+        replies=(*decision.replies, *out.decision().replies),
+    )
+
+
+def _check(group: ClassicGroup) -> None:
+    settings = group.settings
+    why = ""
+    if not settings.may_upgrade:
+        why = "group.consumer.migration.policy does not allow it"
+    elif not group.is_of_consumers:
+        why = f"its members are no consumers, but of type {group.protocol_type!r}"
+    elif len(group.roster) > settings.consumer_size_max:
+        why = f"it has {len(group.roster)} members, and group.consumer.max.size is {settings.consumer_size_max}"
+    if why:
+        raise GroupIdNotFound(f"classic group {group.group_id!r} cannot become a consumer group: {why}")
+
+
+def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
+    """The records of a consumer group whose members have, and are to have, what the classic group gave them last."""
+    group_id, epoch = group.group_id, group.generation
+    taken: set[TopicIdPartition] = set()
+    members = [_converted(group, member, image, taken) for member in group.roster]
+    return [
+        *(consumer_records.member_metadata(group_id, member) for member in members),
+        # As if no topic had been there: all is shared out anew, even if the one that joins only takes the place of a
+        # static member. What the classic group gave out last need not have been all, if it was being rebalanced.
+        consumer_records.group_epoch(group_id, epoch, 0),
+        *(consumer_records.target(group_id, member.member_id, member.assigned) for member in members),
+        consumer_records.target_epoch(group_id, epoch, 0),
+        *(consumer_records.current_assignment(group_id, member) for member in members),
+    ]
+
+
+def _converted(
+    group: ClassicGroup, member: ClassicMember, image: ClusterImage, taken: set[TopicIdPartition]
+) -> Member:
+    # While a group is put together for the first time, no protocol is chosen; all of them say the same.
+    metadata = member.metadata(group.protocol) or next((metadata for _, metadata in member.protocols), b"")
+    try:
+        subscription, assignment = read_subscription(metadata), read_assignment(member.assignment)
+    except MalformedRequest as error:
+        raise GroupIdNotFound(
+            f"classic group {group.group_id!r} cannot become a consumer group: "
+            f"what {member.member_id!r} says cannot be read"
+        ) from error
+    if assignment.user_data:
+        raise GroupIdNotFound(
+            f"classic group {group.group_id!r} cannot become a consumer group: its own assignor says more to "
+            f"{member.member_id!r} than which partitions it has, and that would be lost"
+        )
+    # An assignor that gave a partition to two is wrong already; here it has one owner.
+    assigned = places_in(assignment.assigned_partitions, image) - taken
+    taken |= assigned
+    held: Held = dict.fromkeys(sorted(assigned), group.generation)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topic_names=frozenset(subscription.topics),
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in member.protocols],
+        ),
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=held,
+    )

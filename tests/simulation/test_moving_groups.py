@@ -1,0 +1,50 @@
+"""Seeded lives of groups that move between the protocols. A failing seed is in the test's name and in the message."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.moving_run import MovingRun
+
+STEPS = 1500
+FAULTS_MIN = 10
+
+
+def _run(seed: int) -> Counter[str]:
+    life = MovingRun(seed, STEPS)
+    try:
+        life.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
+    assert life.counts["steps"] >= STEPS
+    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
+    return life.counts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_that_moves_between_the_protocols_keeps_its_promises(seed: int) -> None:
+    assert _run(seed)["replaced"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_group_that_moves_between_the_protocols_keeps_its_promises_over_many_seeds() -> None:
+    first = int(os.environ.get("SEED", "1000"))
+    count = int(os.environ.get("SEEDS", "2000"))
+    total: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        total += _run(seed)
+    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
+    for seen in (
+        "deaths",
+        "restarts",
+        "failed_persists",
+        "upgrades",
+        "downgrades",
+        "hosted_steps",
+        "UNREVOKED_PARTITIONS",
+        "UNRELEASED_PARTITIONS",
+        "offsets_moved",
+    ):
+        assert total[seen] > count // 2, f"a tame simulator: {seen} happened {total[seen]} times"

@@ -1,0 +1,522 @@
+"""Members of the classic protocol in a consumer group (KIP-848)."""
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.groups.consumer_members import MemberState
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+from .coordinating import (
+    GROUP,
+    Seat,
+    codes_of,
+    commit_of,
+    heartbeat_of,
+    join_of,
+    leave_of,
+    sync_of,
+    txn_commit_of,
+)
+from .moving import COOPERATIVE, ORDERS, Moving, subscription
+
+SHARES = {"a": {"orders": [0, 1]}, "b": {"orders": [2, 3]}}
+JOINING = {"protocols": [("range", subscription("orders"))]}
+
+
+def settled(**settings: object) -> tuple[Moving, dict[str, Seat]]:
+    """Two eager classic members and one of the newer protocol, who all have what they are to have."""
+    world = Moving(**settings)
+    seats, _ = world.mixed(SHARES)
+    return world, world.settle_all(seats)
+
+
+# -- eager members
+
+
+def test_an_eager_member_joins_again_when_it_is_told_to_and_is_given_its_share_at_once() -> None:
+    world = Moving()
+    seats, _ = world.mixed(SHARES)
+    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.join(seats["a"].member_id)
+    assert again == Seat(seats["a"].member_id, 2, False)
+    given = world.sync(again)
+    assert given == world.held(again.member_id)
+    assert world.hears(again) == ErrorCode.NONE
+    assert world.hears(seats["a"]) == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_what_a_classic_member_gives_up_goes_to_the_one_that_waits_for_it() -> None:
+    world = Moving()
+    seats, told = world.mixed(SHARES)
+    assert told.member_epoch == 2
+    assert world.member("new").state is MemberState.UNRELEASED_PARTITIONS
+    for seat in seats.values():
+        world.join(seat.member_id)
+    answer = world.beat("new", 2)
+    assert answer.assignment is not None
+    assert sum(len(world.held(member_id)["orders"]) for member_id in world.consumer.state.members) == 4
+    assert world.state == "Stable"
+
+
+def test_a_classic_member_waits_for_what_the_newer_one_has_and_is_told_when_it_is_free() -> None:
+    world = Moving()
+    world.beat("new")
+    seat = world.join("", version=3)
+    assert world.sync(seat) == {}
+    assert world.member(seat.member_id).state is MemberState.UNRELEASED_PARTITIONS
+    assert world.hears(seat) == ErrorCode.NONE, "there is nothing to join for yet"
+    world.beat("new", 1)
+    kept = world.held("new")
+    assert len(kept["orders"]) == 2
+    assert world.hears(seat) == ErrorCode.NONE
+    world.beat("new", 1, kept)
+    assert world.hears(seat) == ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.join(seat.member_id)
+    assert again.generation == seat.generation
+    assert len(world.sync(again)["orders"]) == 2
+    assert world.hears(again) == ErrorCode.NONE
+
+
+def test_a_sync_of_an_older_epoch_is_told_to_join_again() -> None:
+    world, seats = settled()
+    seat = world.join(seats["a"].member_id)
+    world.beat("another")
+    assert world.refusal(sync_of(seat)) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_member_is_told_of_topics_that_grow() -> None:
+    world, seats = settled()
+    assert world.hears(seats["a"]) == ErrorCode.NONE
+    world.call(join_of(seats["b"].member_id, protocols=[("range", subscription("orders", "prices"))]))
+    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    world.settle_all({"a": seats["a"]})  # `b` has what it wants already
+    assert "prices" in world.held(seats["b"].member_id)
+
+
+def test_joining_again_without_need_changes_nothing() -> None:
+    world, seats = settled()
+    epoch = world.consumer.state.epoch
+    before = world.sync(seats["a"])
+    again = world.join(seats["a"].member_id)
+    assert (again.generation, world.sync(again)) == (epoch, before)
+    assert world.state == "Stable"
+
+
+# -- cooperative members
+
+
+def test_a_cooperative_member_gives_up_first_what_it_must_and_keeps_the_rest() -> None:
+    world = Moving()
+    seats, _ = world.mixed({"a": {"orders": [0, 1, 2, 3]}}, COOPERATIVE)
+    seat = seats["a"]
+    assert world.hears(seat) == ErrorCode.REBALANCE_IN_PROGRESS
+    first = world.join(seat.member_id, {"orders": [0, 1, 2, 3]}, protocol=COOPERATIVE)
+    assert first.generation == seat.generation, "it stays in its epoch until it has given up what it must"
+    assert world.member(seat.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    kept = world.sync(first, COOPERATIVE)
+    assert len(kept["orders"]) == 2
+    world.beat("new", 2)
+    assert world.held("new") == {}, "nobody has them while they are being given up"
+    assert world.hears(first) == ErrorCode.REBALANCE_IN_PROGRESS
+    second = world.join(seat.member_id, kept, protocol=COOPERATIVE)
+    assert second.generation == 2
+    assert world.sync(second, COOPERATIVE) == kept
+    assert world.hears(second) == ErrorCode.NONE
+    world.beat("new", 2)
+    assert len(world.held("new")["orders"]) == 2
+
+
+def test_a_cooperative_member_that_still_owns_what_it_must_give_up_gets_no_further() -> None:
+    world = Moving()
+    seats, _ = world.mixed({"a": {"orders": [0, 1, 2, 3]}}, COOPERATIVE)
+    for _ in range(2):
+        world.join(seats["a"].member_id, {"orders": [0, 1, 2, 3]}, protocol=COOPERATIVE)
+    assert world.member(seats["a"].member_id).epoch == 1
+
+
+def test_a_member_that_was_removed_and_still_owns_something_is_told_so() -> None:
+    world, seats = settled()
+    world.call(leave_of(seats["a"].member_id))
+    owning = join_of(seats["a"].member_id, protocols=[("range", subscription("orders", owned={"orders": [0]}))])
+    assert world.refusal(owning) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join(seats["a"].member_id).generation > seats["a"].generation
+
+
+# -- coming
+
+
+def test_a_new_member_has_to_know_its_id_before_it_is_one() -> None:
+    world, _ = settled()
+    answer = world.call(join_of(**JOINING), 4)
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert len(world.consumer.state.members) == 3
+    seat = world.join(answer.member_id)
+    assert seat.member_id == answer.member_id
+    assert len(world.consumer.state.members) == 4
+
+
+def test_older_clients_get_their_id_with_the_answer() -> None:
+    world, _ = settled()
+    seat = world.join("", version=3)
+    assert seat.member_id in world.consumer.state.members
+
+
+def test_the_first_version_has_one_timeout_for_session_and_rebalance() -> None:
+    world, _ = settled()
+    seat = world.join("", version=0, session_ms=8000, rebalance_ms=-1)
+    assert world.member(seat.member_id).rebalance_timeout_ms == 8000
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": ()},
+        {"protocols": [("sticky", subscription("orders"))]},
+        {"protocols": [("range", b"plain")]},
+    ],
+)
+def test_a_member_must_share_a_protocol_with_all_classic_ones(wanted: dict[str, object]) -> None:
+    world, _ = settled()
+    request = join_of(**{"member_id": "x", **JOINING, **wanted})  # type: ignore[arg-type]
+    log = len(world.log)
+    assert world.refusal(request) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert len(world.log) == log
+
+
+def test_members_may_differ_in_what_they_like_best() -> None:
+    world, seats = settled()
+    said = subscription("orders")
+    answer = world.call(join_of("x", protocols=[("roundrobin", said), ("range", said)]))
+    assert (answer.error_code, answer.protocol_name) == (ErrorCode.NONE, "roundrobin")
+    other = join_of("y", protocols=[("roundrobin", said)])
+    assert world.refusal(other) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.refusal(sync_of(Seat("x", answer.generation_id, False))) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.sync(Seat("x", answer.generation_id, False), "roundrobin") == world.held("x")
+    assert world.refusal(sync_of(seats["a"], protocol="roundrobin")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_where_nobody_is_classic_any_protocol_will_do() -> None:
+    world = Moving()
+    world.beat("new")
+    assert world.join("x", protocol="mine").generation == 2
+
+
+def test_a_full_group_takes_in_only_who_is_there() -> None:
+    world, seats = settled(consumer_size_max=3)
+    assert world.refusal(join_of("x", **JOINING)) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.refusal(join_of(**JOINING)) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.join(seats["a"].member_id).member_id == seats["a"].member_id
+
+
+@pytest.mark.parametrize("session_ms", [5999, 1_800_001])
+def test_session_timeouts_have_the_same_bounds(session_ms: int) -> None:
+    world, _ = settled()
+    assert world.refusal(join_of("x", session_ms=session_ms, **JOINING)) == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_a_join_that_cannot_be_persisted_changes_nothing() -> None:
+    world, _ = settled()
+    world.can_persist = False
+    assert world.refusal(join_of("x", **JOINING)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "x" not in world.consumer.state.members
+    world.advance(120_000)
+    world.can_persist = True
+    world.advance(120_000)
+    assert world.state == "Empty"
+
+
+# -- static members
+
+
+def test_a_static_member_returns_under_another_id_and_keeps_its_share() -> None:
+    world = Moving()
+    world.beat("new")
+    old = world.join("", instance_id="i")
+    world.beat("new", 1)
+    world.beat("new", 1, world.held("new"))
+    old = world.join(old.member_id, instance_id="i")
+    share = world.sync(old, instance_id="i")
+    assert share
+    new = world.join("", instance_id="i")
+    assert new.member_id != old.member_id
+    assert new.generation == old.generation
+    assert world.sync(new, instance_id="i") == share
+    assert world.hears(old, instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
+    assert world.hears(old) == ErrorCode.UNKNOWN_MEMBER_ID
+    fenced = join_of(old.member_id, instance_id="i", **JOINING)
+    assert world.refusal(fenced) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.refusal(join_of("x", instance_id="other", **JOINING)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_of_the_newer_protocol_takes_over_from_a_classic_one() -> None:
+    world = Moving()
+    world.beat("new")
+    world.join("", instance_id="i")
+    answer = world.beat("successor", instance_id="i")
+    assert answer.member_epoch == world.consumer.state.epoch
+    assert set(world.consumer.state.members) == {"new", "successor"}
+    assert world.member("successor").classic is None
+
+
+def test_a_classic_static_member_takes_over_from_one_of_the_newer_protocol_that_is_there_still() -> None:
+    world = Moving()
+    world.beat("new")
+    world.beat("old", instance_id="i")
+    world.beat("new", 1)
+    world.beat("new", 1, world.held("new"))
+    world.beat("old", 2)
+    share = world.held("old")
+    assert share
+    seat = world.join("", instance_id="i")
+    assert world.sync(seat, instance_id="i") == share
+    assert world.refusal(world.beat_of("old", 2, instance_id="i"), 1) == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_classic_member_that_takes_over_subscribes_by_names_alone() -> None:
+    world = Moving()
+    world.beat("new")
+    world.beat("old", instance_id="i", subscribed_topic_regex="prices")
+    assert world.consumer.state.regexes
+    seat = world.join("", instance_id="i")
+    assert (world.member(seat.member_id).topic_names, world.member(seat.member_id).topic_regex) == ({"orders"}, "")
+    assert not world.consumer.state.regexes
+
+
+def test_a_static_member_that_is_away_may_return_as_a_classic_one() -> None:
+    world = Moving()
+    world.beat("new")
+    world.beat("old", instance_id="i")
+    world.beat("old", -2, instance_id="i")
+    seat = world.join("", instance_id="i")
+    assert world.member(seat.member_id).epoch == seat.generation == 2
+
+
+# -- who may speak
+
+
+@pytest.mark.parametrize(
+    ("seat", "code"),
+    [
+        (Seat("x", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
+        (Seat("new", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
+        (Seat("a-1", 1, False), ErrorCode.ILLEGAL_GENERATION),
+        (Seat("a-1", 3, False), ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_only_classic_members_in_their_generation_are_heard(seat: Seat, code: ErrorCode) -> None:
+    world, seats = settled()
+    assert seats["a"] == Seat("a-1", 2, False)
+    assert world.refusal(heartbeat_of(seat)) == code
+    assert world.refusal(sync_of(seat)) == code
+    assert world.refusal(heartbeat_of(seat, instance_id="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("wanted", [{"protocol_type": "connect"}, {"protocol_type": None}, {"protocol": None}])
+def test_a_sync_says_by_which_protocol(wanted: dict[str, str | None]) -> None:
+    world, seats = settled()
+    assert world.refusal(sync_of(seats["a"], **wanted)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
+
+
+def test_older_syncs_need_not_say_by_which_protocol() -> None:
+    world, seats = settled()
+    reply = world.call(sync_of(seats["a"], protocol_type=None, protocol=None), 4)
+    assert (reply.error_code, reply.protocol_name) == (ErrorCode.NONE, None)
+
+
+# -- time
+
+
+def test_a_silent_classic_member_is_removed_after_its_own_session_timeout() -> None:
+    world, seats = settled()
+    world.advance(9999)
+    world.submit(heartbeat_of(seats["b"]))
+    world.advance(1)
+    assert set(world.consumer.state.members) == {seats["b"].member_id, "new"}
+    assert world.hears(seats["b"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.hears(seats["a"]) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def beating(world: Moving, seat: Seat, ms: int) -> None:
+    """Time passes, and a member and the newer one are heard of meanwhile."""
+    for _ in range(ms // 1000):
+        world.advance(1000)
+        world.submit(heartbeat_of(seat))
+        world.submit(world.beat_of("new", world.member("new").epoch), 1)
+
+
+def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
+    world = Moving()
+    seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
+    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    beating(world, seats["a"], 19_000)
+    assert seats["a"].member_id in world.consumer.state.members
+    beating(world, seats["a"], 1000)
+    assert set(world.consumer.state.members) == {"new"}
+
+
+def test_a_classic_member_that_joins_again_in_time_may_stay() -> None:
+    world = Moving()
+    seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
+    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    beating(world, seats["a"], 19_000)
+    seat = world.join(seats["a"].member_id, rebalance_ms=20_000)
+    world.sync(seat)
+    beating(world, seat, 40_000)
+    assert seat.member_id in world.consumer.state.members
+
+
+def test_a_classic_member_that_joins_and_does_not_sync_in_time_is_removed() -> None:
+    world = Moving()
+    seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
+    seat = world.join(seats["a"].member_id, rebalance_ms=20_000)
+    beating(world, seat, 19_000)
+    assert seat.member_id in world.consumer.state.members
+    beating(world, seat, 1000)
+    assert set(world.consumer.state.members) == {"new"}
+
+
+def test_a_classic_member_that_joined_and_synced_has_no_more_to_do() -> None:
+    world, seats = settled()
+    for _ in range(100):
+        world.advance(1000)
+        for seat in seats.values():
+            assert world.hears(seat) == ErrorCode.NONE
+        world.beat("new", world.member("new").epoch)
+    assert len(world.consumer.state.members) == 3
+
+
+def test_a_removal_that_cannot_be_persisted_is_tried_again() -> None:
+    world, seats = settled()
+    world.can_persist = False
+    world.advance(10_000)
+    assert len(world.consumer.state.members) == 3
+    world.can_persist = True
+    for _ in range(2):
+        world.advance(1000)
+        world.beat("new", world.member("new").epoch)
+    assert set(world.consumer.state.members) == {"new"}
+    assert seats["a"].member_id not in world.consumer.state.members
+
+
+# -- going
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_classic_member_leaves_and_the_others_share_what_it_had(version: int) -> None:
+    world, seats = settled()
+    gone = seats.pop("a")
+    reply = world.call(LeaveGroupRequest(group_id=GROUP, member_id=gone.member_id), 2) if version < 3 else None
+    reply = reply or world.call(leave_of(gone.member_id), version)
+    assert (reply.error_code, [entry.error_code for entry in reply.members]) == (0, [0] if version >= 3 else [])
+    assert world.hears(seats["b"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    world.settle_all(seats)
+    assert sum(len(world.held(member_id)["orders"]) for member_id in world.consumer.state.members) == 4
+
+
+def test_whoever_is_not_there_cannot_leave() -> None:
+    world, _ = settled()
+    log = len(world.log)
+    assert world.call(leave_of("x")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.call(leave_of("", instance_id="i")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.call(LeaveGroupRequest(group_id=GROUP, member_id="x"), 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(world.log) == log, "nothing is rebalanced"
+
+
+def test_several_leave_at_once_and_static_ones_by_their_instance_id_alone() -> None:
+    world, seats = settled()
+    static = world.join("", instance_id="i")
+    fenced = leave_of("x", instance_id="i")
+    assert world.call(fenced).members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+    epoch = world.consumer.state.epoch
+    members = [*leave_of("", instance_id="i").members, *leave_of(seats["a"].member_id, "x").members]
+    reply = world.call(LeaveGroupRequest(group_id=GROUP, members=members))
+    assert [entry.error_code for entry in reply.members] == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert set(world.consumer.state.members) == {seats["b"].member_id, "new"}
+    assert static.member_id not in world.consumer.state.members
+    assert world.consumer.state.epoch == epoch + 1, "one rebalance for all of them"
+
+
+def test_a_member_of_the_newer_protocol_can_be_made_to_leave_too() -> None:
+    world = Moving()
+    world.beat("one")
+    world.beat("two", instance_id="i")
+    assert world.call(leave_of("one")).members[0].error_code == 0
+    assert world.call(leave_of("", instance_id="i")).members[0].error_code == 0
+    assert world.consumer.is_empty
+
+
+# -- offsets
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_a_classic_member_commits_by_its_generation_in_any_version(version: int) -> None:
+    world, seats = settled()
+    assert codes_of(world.call(commit_of({0: 5}, seats["a"]), version)) == [ErrorCode.NONE]
+    for generation in (seats["a"].generation - 1, seats["a"].generation + 1):
+        other = Seat(seats["a"].member_id, generation, False)
+        assert codes_of(world.call(commit_of({0: 9}, other), version)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert world.fetched(0) == [5]
+    unknown = commit_of({0: 9}, Seat("x", 2, False))
+    assert codes_of(world.call(unknown, version)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_a_member_of_the_newer_protocol_needs_a_newer_version_to_commit() -> None:
+    world, _ = settled()
+    new = Seat("new", world.member("new").epoch, False)
+    assert codes_of(world.call(commit_of({0: 5}, new), 8)) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert codes_of(world.call(commit_of({0: 5}, new), 9)) == [ErrorCode.NONE]
+
+
+def test_a_classic_member_may_not_commit_in_an_older_generation_even_what_it_still_has() -> None:
+    world, seats = settled()
+    old = seats["a"]
+    world.beat("another")
+    assert world.join(old.member_id).generation > old.generation
+    (number, *_) = world.held(old.member_id)["orders"]
+    assert codes_of(world.call(commit_of({number: 5}, old, topic_id=ORDERS.topic_id), 9)) == [
+        ErrorCode.ILLEGAL_GENERATION
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member_id", "generation", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("a-1", 2, ErrorCode.NONE),
+        ("a-1", 1, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 2, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_classic_member_may_say_who_it_is_when_it_fetches_offsets(
+    member_id: str | None, generation: int, code: ErrorCode
+) -> None:
+    world, _ = settled()
+    wanted = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=generation, topics=None)
+    (found,) = world.call(OffsetFetchRequest(groups=[wanted]), 9).groups
+    assert found.error_code == code
+
+
+def test_transactions_commit_by_generation_too() -> None:
+    world, seats = settled()
+    assert codes_of(world.call(txn_commit_of({0: 5}, seats["a"]), 5)) == [ErrorCode.NONE]
+    other = Seat(seats["a"].member_id, 9, False)
+    assert codes_of(world.call(txn_commit_of({0: 5}, other), 5)) == [ErrorCode.ILLEGAL_GENERATION]
+    # Before KIP-447 nobody said who commits.
+    assert codes_of(world.call(txn_commit_of({0: 5}), 5)) == [ErrorCode.NONE]
+
+
+def test_a_classic_member_that_commits_before_it_joins_again_is_heard() -> None:
+    world, seats = settled()
+    world.beat("another")
+    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert codes_of(world.call(commit_of({0: 5}, seats["a"]), 9)) == [ErrorCode.NONE]
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    world, _ = settled()
+    reply = world.call(join_of("x", protocols=[("sticky", subscription("orders"))]))
+    assert isinstance(reply, PenstockError)
+    assert GROUP in reply.message
