@@ -22,11 +22,11 @@ from penstock.broker.registry import load_handlers
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controlling import Controlling
 from penstock.cluster.identity import FolderIdentity
-from penstock.cluster.image import Topic
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
-from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.opening import EMBEDDED, open_store
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition, uuid_text
@@ -35,7 +35,9 @@ from penstock.log.folder import LogFolder
 from penstock.network.http import HttpConnection, HttpRequest, HttpResponse
 from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
+from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
+from penstock.replication.keeper import IsrKeeper
 from penstock.replication.partitions import Partitions
 from penstock.replication.upkeep import Intervals, Upkeep
 
@@ -90,6 +92,10 @@ class NodeSettings:
     advertise: Address | None = None
     http: Address = Address(host="127.0.0.1", port=9324)
     node_id: int = 1
+    store: str = EMBEDDED
+    """Where the cluster is kept: in the data folder, or in a ZooKeeper or etcd that several brokers share."""
+    session_s: float = 6.0
+    """How long a broker that is not heard of is still taken for one."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -126,8 +132,7 @@ class Node:
         folder = FolderIdentity.of(self._disk, settings.node_id)
         load_handlers()
         clock = SystemClock()
-        self._store = EmbeddedStore(settings.data_dir / "metadata.db")
-        await self._store.open()
+        self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
         undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
@@ -170,12 +175,11 @@ class Node:
         await self._listen(loop)
         self._make_member(folder, configs, clock)
         await self._join()
-        metadata.listeners += [partitions.apply, coordinators.apply, self._listener.apply]
-        partitions.apply(metadata.image)
-        coordinators.apply(metadata.image)
+        metadata.listeners += [partitions.apply, self._fetchers.apply, coordinators.apply, self._listener.apply]
+        self._apply(metadata.image)
         for server in self._servers:
             await server.start_serving()
-        work = (self._upkeep.run(), self._sweep(), self._controlling.run())
+        work = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
         self._tasks[-1].add_done_callback(self._control_ended)
         self.ready = True
@@ -190,8 +194,24 @@ class Node:
             clock=clock,
             boot_id=_boot_id(),
             settings_of=configs.log_settings,
+            lag_max_ms=lambda: configs["replica.lag.time.max.ms"],
         )
         self._partitions.on_append = self._flusher.flush_soon
+        self._fetchers = Fetchers(
+            node_id=settings.node_id,
+            partitions=self._partitions,
+            clock=clock,
+            settings=lambda: FetchSettings(
+                wait_ms=configs["replica.fetch.wait.max.ms"],
+                partition_bytes=configs["replica.fetch.max.bytes"],
+                response_bytes=configs["replica.fetch.response.max.bytes"],
+                timeout_ms=configs["replica.socket.timeout.ms"],
+            ),
+        )
+        self._partitions.on_kept = self._fetchers.wake
+        self._isr_keeper = IsrKeeper(
+            partitions=self._partitions, metadata=self._metadata, store=self._store, clock=clock
+        )
         self._upkeep = Upkeep(
             partitions=self._partitions,
             metadata=self._metadata,
@@ -291,8 +311,13 @@ class Node:
     def _registered(self, broker_epoch: int) -> None:
         self._partitions.register(broker_epoch)
         if self.ready:
-            self._partitions.apply(self._metadata.image)
-            self._coordinators.apply(self._metadata.image)
+            self._apply(self._metadata.image)
+
+    def _apply(self, image: ClusterImage) -> None:
+        """Follow the image, in the order in which the one depends on the other."""
+        self._partitions.apply(image)
+        self._fetchers.apply(image)
+        self._coordinators.apply(image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
@@ -333,6 +358,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._fetchers.close()
+        await self._isr_keeper.close()
         await self._listener.drain(SHUTDOWN_S)
         for connection in list(self._http_connections):
             connection.close()

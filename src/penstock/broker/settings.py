@@ -6,6 +6,7 @@ from penstock.cluster.settings import CLUSTER_SETTINGS, PLACE_SETTINGS
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
 from penstock.log.settings import DAY_MS, LOG_SETTINGS
+from penstock.replication.settings import REPLICATION_SETTINGS
 from penstock.transactions.settings import TRANSACTION_SETTINGS
 
 OWN_SETTINGS: Final = (
@@ -52,6 +53,14 @@ def _topic_defaults() -> list[Setting]:
 
 
 BROKER_SETTINGS: Final = Table(
-    [*OWN_SETTINGS, *CLUSTER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS, *STATIC_SETTINGS, *_topic_defaults()]
+    [
+        *OWN_SETTINGS,
+        *CLUSTER_SETTINGS,
+        *REPLICATION_SETTINGS,
+        *GROUP_SETTINGS,
+        *TRANSACTION_SETTINGS,
+        *STATIC_SETTINGS,
+        *_topic_defaults(),
+    ]
 )
 READ_ONLY: Final = frozenset(entry.name for entry in STATIC_SETTINGS)

@@ -18,7 +18,7 @@ import uvloop
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address, Node, NodeSettings
 
-_FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "broker"}
+_FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "store", "session_s", "broker"}
 
 
 @click.command()
@@ -27,6 +27,7 @@ _FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "broker"}
 @click.option("--advertise", metavar="HOST:PORT", help="The address clients are told, if it is another one.")
 @click.option("--http", metavar="HOST:PORT", help="Health, metrics and queues.  [127.0.0.1:9324]")
 @click.option("--node-id", type=click.IntRange(0, 2**31 - 1), help="This broker's number.  [1]")
+@click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
@@ -37,6 +38,7 @@ def serve(
     advertise: str | None,
     http: str | None,
     node_id: int | None,
+    store: str | None,
     config: Path | None,
     log_level: str,
 ) -> None:
@@ -46,12 +48,21 @@ def serve(
     Examples:
       penstock serve
       penstock serve --data-dir /var/lib/penstock --listen 0.0.0.0:9092 --advertise queue.example.org:9092
+      penstock serve --node-id 2 --store zookeeper://zk-1:2181,zk-2:2181,zk-3:2181/penstock
       penstock serve --config penstock.toml
 
-    A penstock.toml holds the same options (data_dir, listen, advertise, http, node_id) and, in a table [broker],
-    Kafka's broker settings by name, for example "log.retention.ms" = 86400000. Options on the command line win.
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, node_id, store; also session_s) and, in
+    a table [broker], Kafka's broker settings by name, for example "log.retention.ms" = 86400000. Options given here
+    win over the file.
     """
-    options = {"data_dir": data_dir, "listen": listen, "advertise": advertise, "http": http, "node_id": node_id}
+    options = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "advertise": advertise,
+        "http": http,
+        "node_id": node_id,
+        "store": store,
+    }
     try:
         settings = read_settings(config, {name: value for name, value in options.items() if value is not None})
     except ValueError as error:
@@ -87,6 +98,10 @@ def read_settings(file: Path | None, options: dict[str, Any]) -> NodeSettings:
         found["data_dir"] = Path(values["data_dir"])
     if "node_id" in values:
         found["node_id"] = int(values["node_id"])
+    if "store" in values:
+        found["store"] = str(values["store"])
+    if "session_s" in values:
+        found["session_s"] = float(values["session_s"])
     return NodeSettings(settings={name: _text(value) for name, value in values.get("broker", {}).items()}, **found)
 
 

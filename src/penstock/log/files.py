@@ -324,13 +324,17 @@ class LogFiles:
         self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
         self.decided_to = min(ticket.decided_to, self.end_offset)
 
+    def sync(self) -> None:
+        """Sync now, and wait for it."""
+        ticket = self.begin_sync()
+        ticket.run()
+        self.end_sync(ticket)
+
     def close(self) -> None:
         """Sync, note that all of it may be trusted, and let go of the files."""
         self.snapshot_producers()
         if self._unsynced or self.checkpoint.synced_to != self.end_offset:
-            ticket = self.begin_sync()
-            ticket.run()
-            self.end_sync(ticket)
+            self.sync()
         for segment in self.segments:
             with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
                 segment.index.seal()

@@ -96,10 +96,7 @@ def open_log(
         else:
             marks.reserve()
         if has_holes:
-            # So that the next start knows again.
-            ticket = log.begin_sync()
-            ticket.run()
-            log.end_sync(ticket)
+            log.sync()  # so that the next start knows again
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
