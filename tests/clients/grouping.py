@@ -61,6 +61,8 @@ class Wish:
     assignor: str = RANGE
     session_ms: int = SESSION_MS
     client_id: str = "member"
+    commits_at_once: bool = False
+    """confluent-kafka's only. With the newer protocol a member may leave before it lets go, and commits no more."""
 
 
 def described(error: BaseException) -> str:
@@ -121,7 +123,6 @@ class Member(threading.Thread):
 class ConfluentMember(Member):
     library = "confluent-kafka"
     protocol = "classic"
-    commits_at_once = False
 
     def settings(self) -> dict[str, Any]:
         wish = self.wish
@@ -160,7 +161,7 @@ class ConfluentMember(Member):
                 message = consumer.poll(POLL_S)
                 if message is not None and message.error() is None:
                     self.got.append(Got((message.topic(), message.partition()), message.offset(), message.value()))
-                    if self.commits_at_once:
+                    if self.wish.commits_at_once:
                         consumer.commit(message=message, asynchronous=True)
                 elif message is not None:
                     self._check(message.error())
@@ -211,8 +212,6 @@ class ConfluentConsumerMember(ConfluentMember):
     """The newer protocol (KIP-848): the broker shares out, and says how often it wants to be heard."""
 
     protocol = "consumer"
-    commits_at_once = True
-    """It may leave before it lets go of what it has, and then commits nothing any more."""
 
 
 KAFKA_PYTHON_ASSIGNORS: Final = {

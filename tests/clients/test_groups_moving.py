@@ -28,14 +28,13 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(group_broker:
         for number, kind in enumerate(("confluent-classic", "confluent-consumer") * 2):
             driver.produce(topic, numbered(60, start=60 * number))
             for _ in range(2):
-                members.join(kind)
+                members.join(kind, commits_at_once=True)
             members.wait_for_balance(places)
             members.wait_for(60 * (number + 1))
             expected = ConsumerGroupType.CONSUMER if kind == "confluent-consumer" else ConsumerGroupType.CLASSIC
             assert describe(driver, group).type is expected
             wanted = dict.fromkeys(places, 10 * (number + 1))
-            if kind == "confluent-consumer":
-                wait_until(lambda wanted=wanted: offsets_of(driver, group) == wanted, "all is committed")
+            wait_until(lambda wanted=wanted: offsets_of(driver, group) == wanted, "all is committed")
             members.stop()
             assert offsets_of(driver, group) == wanted
     assert members.got() == {b"%d" % number: 1 for number in range(240)}
