@@ -105,6 +105,12 @@ class Child:
         self.check()
         self.tell(f"freeze {step}")
         wait_until(lambda: self.check() or self.count("frozen"), f"{self!r} freezes", END_S)
+        # It says so just before it does it, and who is thawed before that stays frozen.
+        wait_until(lambda: self._state() == "T", f"{self!r} is frozen", END_S)
+
+    def _state(self) -> str:
+        """As the kernel shows it: T is stopped."""
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
