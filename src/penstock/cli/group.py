@@ -1,14 +1,13 @@
 """`penstock group`: consumer groups listed, described and deleted; group_reset.py moves them."""
 
-import sys
 from random import Random
 
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.deleting import ask_first, delete_each
 from penstock.cli.group_reset import reset
 from penstock.client.cluster import KafkaClient
-from penstock.client.errors import ServerError
 from penstock.client.groups import CommittedOffset, GroupDetail, GroupListing, GroupMember, Groups
 from penstock.client.offsets import When, list_offsets_once
 from penstock.foundation.ids import TopicPartition
@@ -181,31 +180,5 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
       penstock group delete billing
       penstock group delete billing billing-test --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody is there to be asked: give --yes to delete without asking")
-        if not click.confirm(f"Delete {', '.join(names)} and what was committed?", err=True):
-            raise click.ClickException("nothing was deleted")
-
-    async def work() -> list[tuple[str, ServerError | None]]:
-        results: list[tuple[str, ServerError | None]] = []
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            for name in names:
-                failure = None
-                try:
-                    await Groups(client).delete(name)
-                except ServerError as error:
-                    failure = error
-                results.append((name, failure))
-        return results
-
-    failures = []
-    for name, failure in run(work()):
-        if failure is not None:
-            failures.append(str(failure))
-        if as_json:
-            echo_json({"group": name, "deleted": failure is None, "error": str(failure) if failure else None})
-        elif failure is None:
-            click.echo(f"deleted group {name}")
-    if failures:
-        raise click.ClickException("; ".join(failures))
+    ask_first(f"Delete {', '.join(names)} and what was committed?", yes)
+    delete_each("group", names, lambda client, name: Groups(client).delete(name), bootstrap, as_json)

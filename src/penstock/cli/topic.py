@@ -1,7 +1,6 @@
 """`penstock topic`: topics made, listed, described, altered, deleted and trimmed."""
 
 import contextlib
-import sys
 from random import Random
 
 import click
@@ -16,13 +15,13 @@ from penstock.cli.common import (
     plural,
     run,
 )
+from penstock.cli.deleting import ask_first, delete_each
 from penstock.cli.topic_describe import describe
 from penstock.client.admin import DEFAULT, TO_THE_END, Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.client.offsets import list_offsets
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 
 Pairs = list[tuple[str, str]]
@@ -219,35 +218,9 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
       penstock topic delete orders
       penstock topic delete test-1 test-2 --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody is there to be asked: give --yes to delete without asking")
-        them = "it" if len(names) == 1 else "them"
-        if not click.confirm(f"Delete {', '.join(names)} with everything in {them}?", err=True):
-            raise click.ClickException("nothing was deleted")
-
-    async def work() -> list[tuple[str, PenstockError | None]]:
-        results: list[tuple[str, PenstockError | None]] = []
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            for name in names:
-                failure = None
-                try:
-                    await Admin(client).delete(name)
-                except ServerError as error:
-                    failure = error
-                results.append((name, failure))
-        return results
-
-    failures = []
-    for name, failure in run(work()):
-        if failure is not None:
-            failures.append(str(failure))
-        if as_json:
-            echo_json({"topic": name, "deleted": failure is None, "error": str(failure) if failure else None})
-        elif failure is None:
-            click.echo(f"deleted topic {name}")
-    if failures:
-        raise click.ClickException("; ".join(failures))
+    them = "it" if len(names) == 1 else "them"
+    ask_first(f"Delete {', '.join(names)} with everything in {them}?", yes)
+    delete_each("topic", names, lambda client, name: Admin(client).delete(name), bootstrap, as_json)
 
 
 def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Topic
 from penstock.foundation.clock import Clock
@@ -18,6 +18,8 @@ from penstock.log.settings import LogSettings, Storage
 from penstock.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
 
 
 class _Wanted(NamedTuple):
@@ -221,19 +223,8 @@ class Partitions:
                 self._unlead(partition)
 
     def _unlead(self, partition: Partition) -> None:
-        number = partition.name.partition
-        tables: tuple[
-            tuple[dict[bytes, dict[int, Partition]] | dict[str, dict[int, Partition]], bytes | str], ...
-        ] = (
-            (self.by_id, partition.topic_id),
-            (self.by_name, partition.name.topic),
-        )
-        for tables_of, key in tables:
-            table = tables_of.get(key)  # type: ignore[arg-type]
-            if table is not None and table.get(number) is partition:
-                del table[number]
-                if not table:
-                    del tables_of[key]  # type: ignore[arg-type]
+        _take_out(self.by_id, partition.topic_id, partition)
+        _take_out(self.by_name, partition.name.topic, partition)
 
     # -- closing
 
@@ -271,3 +262,12 @@ class Partitions:
                 except StorageError as error:
                     logger.error("log_not_closed partition=%s reason=%r", partition.name, str(error))
                     log.abandon()
+
+
+def _take_out(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:
+    """Out of a table, and the table too if it was the last in it."""
+    table = tables.get(key)
+    if table is not None and table.get(partition.name.partition) is partition:
+        del table[partition.name.partition]
+        if not table:
+            del tables[key]
