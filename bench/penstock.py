@@ -13,9 +13,14 @@ from bench.process import Process, free_port
 class Penstock(KafkaBroker):
     name = "Penstock"
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] = MappingProxyType({}), node_id: int = 1, store: str = ""
+    ) -> None:
+        """`store`: where its cluster is kept, if it is not alone."""
         super().__init__(folder)
         self._settings = settings
+        self._node_id = node_id
+        self._store = store
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -29,9 +34,13 @@ class Penstock(KafkaBroker):
             f"127.0.0.1:{port}",
             "--http",
             f"127.0.0.1:{free_port()}",
+            "--node-id",
+            str(self._node_id),
             "--log-level",
             "warning",
         ]
+        if self._store:
+            command += ["--store", self._store]
         if self._settings:
             config = self.folder / "penstock.toml"
             config.write_text(

@@ -2,13 +2,18 @@
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from penstock.wire.frames import LENGTH, read_response, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest
-from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.schema import message_of
@@ -63,18 +68,30 @@ class Talk:
         answer = self.call(ApiVersionsRequest(), 0)
         return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+        replicas: Sequence[Sequence[int]] = (),
+        factor: int = 1,
+    ) -> None:
+        """`replicas`: of each partition, if it matters which; this broker leads all of them then."""
         topic = CreatableTopic(
             name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            assignments=(),
+            num_partitions=-1 if replicas else partitions,
+            replication_factor=-1 if replicas else factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=number, broker_ids=list(nodes))
+                for number, nodes in enumerate(replicas)
+            ],
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
         answer = self.call(CreateTopicsRequest(topics=[topic]), 5)
         if answer.topics[0].error_code:
             raise WrongAnswer(f"topic {name}: {answer.topics[0].error_message}")
-        self._wait_for_leaders(name, partitions)
+        if replicas or factor == 1:
+            self._wait_for_leaders(name, partitions)
 
     def _wait_for_leaders(self, name: str, partitions: int) -> None:
         give_up_s = time.monotonic() + TIMEOUT_S

@@ -42,8 +42,8 @@ POM: Final = """\
 
 PROPERTIES: Final = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node_id}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
@@ -57,7 +57,7 @@ share.coordinator.state.topic.min.isr=1
 {group_settings}
 group.consumer.assignment.interval.ms=0
 """
-"""Where it listens, that it is alone, and that groups wait for nothing (see below); all else is Kafka's default.
+"""Where it listens, who its peers are, and that groups wait for nothing (see below); all else is Kafka's default.
 
 The last line is of Kafka 4.3 (KIP-1263): it would share out once a second only, Penstock does so at once.
 """
@@ -70,26 +70,46 @@ class ApacheKafka(KafkaBroker):
     # Not a matter of speed: what a run wrote shall be gone before the next one begins.
     topic_configs: Mapping[str, str] = MappingProxyType({"file.delete.delay.ms": "0"})
 
+    def __init__(self, folder: Path, node_id: int = 1, controllers: Mapping[int, int] = MappingProxyType({})) -> None:
+        """`controllers`: the ports of the controllers of all nodes, if it is not alone."""
+        super().__init__(folder)
+        self._node_id = node_id
+        self._controllers = controllers
+
     def start(self) -> None:
+        self.spawn(new_cluster_id())
+        self.ready_s = self.process.wait_for_answer()
+
+    def spawn(self, cluster_id: str) -> None:
+        """Begin to start it: nodes of one cluster wait for each other."""
         jars = resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
+        controllers = self._controllers or {self._node_id: free_port()}
         properties = self.folder / "server.properties"
         data = self.folder / "data"
-        groups = "\n".join(f"{name}={value}" for name, value in GROUP_SETTINGS.items())
         properties.write_text(
-            PROPERTIES.format(port=port, controller_port=free_port(), data=data, group_settings=groups)
+            PROPERTIES.format(
+                port=port,
+                node_id=self._node_id,
+                voters=",".join(f"{node}@127.0.0.1:{at}" for node, at in controllers.items()),
+                controller_port=controllers[self._node_id],
+                data=data,
+                group_settings="\n".join(f"{name}={value}" for name, value in GROUP_SETTINGS.items()),
+            )
         )
         classpath = f"{jars}/*"
         if not data.exists():
-            _format(classpath, properties)
+            _format(classpath, properties, cluster_id)
         command: list[str | Path] = ["java", *JVM, "-cp", classpath, "kafka.Kafka", properties]
         self._process = Process(command, self.folder / "stderr", port)
-        self.ready_s = self._process.wait_for_answer()
 
 
-def _format(classpath: str, properties: Path) -> None:
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _format(classpath: str, properties: Path, cluster_id: str) -> None:
     command = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_S_MAX, check=False)
     if done.returncode:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.lab import Lab
-from bench.questions import clients, floor, groups, kafka, latency, log_size, nats, start, transactions
+from bench.questions import clients, cluster, floor, groups, kafka, latency, log_size, nats, start, transactions
 from bench.report import Table
 
 
@@ -27,5 +27,6 @@ QUESTIONS: Final = (
     Question(slug="clients", title=clients.TITLE, ask=clients.ask, needs_kafka=True),
     Question(slug="groups", title=groups.TITLE, ask=groups.ask, needs_kafka=True),
     Question(slug="transactions", title=transactions.TITLE, ask=transactions.ask, needs_kafka=True),
+    Question(slug="cluster", title=cluster.TITLE, ask=cluster.ask),
     Question(slug="nats", title=nats.TITLE, ask=nats.ask),
 )

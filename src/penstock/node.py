@@ -17,28 +17,34 @@ from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.peers import Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.registry import load_handlers
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controlling import Controlling
-from penstock.cluster.identity import FolderIdentity
-from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.identity import FolderIdentity, take_folder
+from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
 from penstock.coordination.opening import EMBEDDED, open_store
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import TopicPartition, uuid_text
+from penstock.foundation.ids import uuid_text
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
+from penstock.log.last_run import LastRun
+from penstock.log.settings import Flush
+from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.network.http import HttpConnection, HttpRequest, HttpResponse
 from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
-from penstock.replication.partitions import Partitions
+from penstock.replication.partitions import Partitions, paths_of
+from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
+from penstock.replication.throttle import Throttle
 from penstock.replication.upkeep import Intervals, Upkeep
 
 logger = logging.getLogger(__name__)
@@ -50,16 +56,16 @@ LEAVE_S = 10.0
 """How long a broker that stops waits for others to lead what it leads."""
 
 
-class DataFolderInUse(PenstockError):
-    """Another process has this data folder."""
-
-
 class CannotListen(PenstockError):
     """The address is taken, or is not ours."""
 
 
 class ControllerFailed(PenstockError):
     """A mistake in the controller itself."""
+
+
+class ImageFailed(PenstockError):
+    """A mistake in what follows the image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,32 +132,62 @@ class Node:
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_folder(settings.data_dir)
+        self._lock_fd = take_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
         self._disk = OsDisk(settings.data_dir, self._threads)
         folder = FolderIdentity.of(self._disk, settings.node_id)
+        boot_id = _boot_id()
+        self._last_run = LastRun(self._disk, boot_id)
         load_handlers()
         clock = SystemClock()
         self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
         undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
+        metadata.on_failed = self._image_failed
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
-        self._keep_logs(clock, configs)
+        self._keep_logs(clock, configs, boot_id)
         loop = asyncio.get_running_loop()
+        broker = self._make_broker(configs, clock, loop)
+        await metadata.start()
+        self._listener = KafkaListener(broker, self._metrics)
+        undo.callback(self._close_servers)
+        await self._listen(loop)
+        self._make_member(folder, configs, clock)
+        await self._join()
+        metadata.listeners += [
+            self._partitions.apply,
+            self._fetchers.apply,
+            self._coordinators.apply,
+            self._peers.apply,
+            self._listener.apply,
+        ]
+        self._apply(metadata.image)
+        for server in self._servers:
+            await server.start_serving()
+        work = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._controlling.run())
+        self._tasks = [loop.create_task(each) for each in work]
+        self._tasks[-1].add_done_callback(self._control_ended)
+        self.ready = True
+
+    def _make_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
+        """Make the coordinators, and what all handlers share."""
+        settings, metadata, partitions = self._settings, self._metadata, self._partitions
 
         def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
             return loop.call_later(seconds, action).cancel
 
-        partitions = self._partitions
+        self._peers = Peers(settings.node_id, lambda: metadata.image)
         self._coordinators = coordinators = Coordinators(
+            node_id=settings.node_id,
             partitions=partitions,
             configs=configs,
             clock=clock,
             timer=timer,
             threads=self._threads,
             image=lambda: metadata.image,
+            ask=self._peers.ask,
         )
-        broker = Broker(
+        return Broker(
             node_id=settings.node_id,
             metadata=metadata,
             partitions=partitions,
@@ -167,36 +203,24 @@ class Node:
             threads=self._threads,
             groups=coordinators.groups,
             transactions=coordinators.transactions,
+            ask=self._peers.ask,
+            throttle=self._throttle,
         )
-        self._metrics = Metrics(partitions)
-        await metadata.start()
-        self._listener = KafkaListener(broker, self._metrics)
-        undo.callback(self._close_servers)
-        await self._listen(loop)
-        self._make_member(folder, configs, clock)
-        await self._join()
-        metadata.listeners += [partitions.apply, self._fetchers.apply, coordinators.apply, self._listener.apply]
-        self._apply(metadata.image)
-        for server in self._servers:
-            await server.start_serving()
-        work = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._controlling.run())
-        self._tasks = [loop.create_task(each) for each in work]
-        self._tasks[-1].add_done_callback(self._control_ended)
-        self.ready = True
 
-    def _keep_logs(self, clock: Clock, configs: Configs) -> None:
-        """Make what holds the logs and looks after them."""
+    def _keep_logs(self, clock: Clock, configs: Configs, boot_id: str) -> None:
+        """Make what holds the logs, looks after them, and tells how they are."""
         settings = self._settings
         self._flusher = Flusher(self._threads)
         self._partitions = Partitions(
             node_id=settings.node_id,
             disk=self._disk,
             clock=clock,
-            boot_id=_boot_id(),
+            boot_id=boot_id,
             settings_of=configs.log_settings,
             lag_max_ms=lambda: configs["replica.lag.time.max.ms"],
         )
         self._partitions.on_append = self._flusher.flush_soon
+        self._throttle = Throttle(lambda: int(configs[LEADER_RATE]))
         self._fetchers = Fetchers(
             node_id=settings.node_id,
             partitions=self._partitions,
@@ -207,6 +231,7 @@ class Node:
                 response_bytes=configs["replica.fetch.response.max.bytes"],
                 timeout_ms=configs["replica.socket.timeout.ms"],
             ),
+            throttle=Throttle(lambda: int(configs[FOLLOWER_RATE])),
         )
         self._partitions.on_kept = self._fetchers.wake
         self._isr_keeper = IsrKeeper(
@@ -225,16 +250,15 @@ class Node:
                 compaction_keys_max=configs["log.cleaner.keys.max"],
             ),
         )
-
-    def _take_folder(self, folder: Path) -> None:
-        """One process a folder: the lock is the kernel's, so that it goes with the process."""
-        self._lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.lockf(self._lock_fd, os.F_TLOCK, 0)
-        except OSError:
-            raise DataFolderInUse(
-                f"{folder} is used by another penstock process; stop it, or give another --data-dir"
-            ) from None
+        cluster = ClusterMetrics(
+            node_id=settings.node_id,
+            image=lambda: self._metadata.image,
+            partitions=self._partitions,
+            isr_keeper=self._isr_keeper,
+            sent=self._throttle,
+            fetched=self._fetchers.throttle,
+        )
+        self._metrics = Metrics(self._partitions, cluster)
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
@@ -279,9 +303,8 @@ class Node:
             store=self._store,
             metadata=metadata,
             identity=identity,
-            is_lost=lambda topic, number: logs.is_lost(
-                LogFolder.path(TopicPartition(topic.name, number), topic.topic_id)
-            ),
+            is_lost=lambda topic, number: any(map(logs.is_lost, paths_of(topic, number))),
+            may_lack=lambda topic: self._last_run.lost_power and configs.log_settings(topic).flush is Flush.OS,
             note_cluster=lambda cluster_id: folder.save(self._disk, cluster_id),
             on_registered=self._registered,
             on_refused=self._refused,
@@ -291,7 +314,7 @@ class Node:
             store=self._store,
             metadata=metadata,
             clock=clock,
-            is_unclean=_is_unclean,
+            is_unclean=configs.is_unclean,
             settings=lambda: ControllerSettings(
                 rebalances_leaders=configs["auto.leader.rebalance.enable"],
                 rebalances_after_ms=1000 * configs["leader.imbalance.check.interval.seconds"],
@@ -318,6 +341,7 @@ class Node:
         self._partitions.apply(image)
         self._fetchers.apply(image)
         self._coordinators.apply(image)
+        self._peers.apply(image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
@@ -328,6 +352,10 @@ class Node:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("controller_failed", exc_info=error)
             self._on_failure(ControllerFailed(f"the controller failed: {error!r}; another broker takes over"))
+
+    def _image_failed(self, error: Exception) -> None:
+        """A broker that does not follow the cluster must give way to those that do."""
+        self._on_failure(ImageFailed(f"the broker cannot follow the cluster: {error!r}; it stops"))
 
     async def _sweep(self) -> None:
         """Close idle connections, now and then."""
@@ -364,18 +392,16 @@ class Node:
         for connection in list(self._http_connections):
             connection.close()
         self._coordinators.close()
+        await self._peers.close()
         await self._flusher.close()
         await self._upkeep.close()
-        self._partitions.close()
+        if self._partitions.close():
+            self._last_run.end()
         await self._membership.close()
         await self._metadata.close()
         await self._store.close()
         self._threads.shutdown()
         os.close(self._lock_fd)
-
-
-def _is_unclean(topic: Topic) -> bool:
-    return topic.configs.get("unclean.leader.election.enable") == "true"
 
 
 def _boot_id() -> str:

@@ -28,9 +28,9 @@ RUN_S = 30
 class ServeProcess:
     """`penstock serve` on free ports and a folder of its own; ended by its own pid."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.data_dir = folder / "data"
-        command = [COMMAND, "serve", "--data-dir", str(self.data_dir)]
+        command = [COMMAND, "serve", "--data-dir", str(self.data_dir), *options]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning"]
         config = folder / "penstock.toml"
         # Tests write messages of long ago, and retention must not come by in the middle of one.

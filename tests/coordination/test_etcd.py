@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.coordination.etcd import EtcdStore
 from penstock.coordination.store import ABSENT, Delete, Put, StoreUnavailable, TransactionTooLarge
 
 from .conftest import stores_of
@@ -35,6 +36,25 @@ async def test_a_transaction_with_too_many_bytes_says_which_setting_to_raise(etc
             await store.transact([Put("k", bytes(size), ABSENT)])
         assert await store.get("k") is None
         assert store.is_connected
+
+
+async def test_a_watch_goes_on_when_another_server_is_turned_to_at_the_moment_it_begins(
+    etcd: Stores, shared: Callable[[str], Ensemble]
+) -> None:
+    root = etcd.url.partition("://")[2].partition("/")[2]
+    server = f"127.0.0.1:{shared('etcd').ports[0]}"
+    async with etcd.opened(url=f"etcd://{server},{server}/{root}") as store:
+        assert isinstance(store, EtcdStore)
+        watched = Watched()
+        await store.watch("", watched)
+        client, follower = store._client, store._follower
+        for _ in range(5):
+            call = follower._call
+            client.move_from(client.channel)
+            await until(lambda call=call: follower._call is not call, "the watch begins again", pause_s=0)
+        client.move_from(client.channel)
+        await put(store, "k", b"1")
+        await watched.shows({"k": b"1"})
 
 
 async def test_after_a_compaction_in_a_gap_there_is_a_new_snapshot(

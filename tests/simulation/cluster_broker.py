@@ -1,25 +1,41 @@
-"""A broker of the simulated cluster: real partitions, logs, links and elections in a shell that is not."""
+"""A broker of the simulated cluster: real partitions, links, controller, handlers and coordinators in a shell that is
+not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any, Final, Protocol
 
+from penstock.client.errors import ConnectionLost
 from penstock.cluster import keys
-from penstock.cluster.elections import settle
-from penstock.cluster.image import Broker, ClusterImage, Controller, PartitionState, Place
-from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put
+from penstock.cluster.controller import Controller, ControllerSettings
+from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.registration import (
+    Identity,
+    has_control,
+    plan_leaving,
+    plan_register,
+    plan_retire,
+    plan_take_control,
+)
+from penstock.coordination.store import Change, Check, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.log.settings import LogSettings
-from penstock.records.build import Record, build_batch
 from penstock.replication.leadership import IsrWish
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
+from penstock.replication.runtime import StateRuntime
 from penstock.replication.serving import serve_follower
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from penstock.wire.schema import message_of
 from tests.simulation.clock import FakeClock
+from tests.simulation.cluster_ledger import Ledger
+from tests.simulation.cluster_server import SimServer, load_soon
 from tests.simulation.disk import FakeDisk
 
 STORE: Final = "store"
@@ -33,13 +49,26 @@ WAIT_MS: Final = 300
 CALL_MS: Final = 800
 """How long a call waits for its answer."""
 
+REBALANCE_MS: Final = 3000
+SETTINGS: Final = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+
 Reply = Callable[[Any], None]
+
+
+def always() -> bool:
+    """A request is wanted, however late it comes."""
+    return True
 
 
 class World(Protocol):
     """What a broker has around it."""
 
     clock: FakeClock
+    numbers: "count[int]"
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
         """Ask someone; the reply is an answer, or None if none came in time."""
@@ -69,6 +98,14 @@ class SimBroker:
         self.epoch = -1
         self._is_registering = False
         self._is_controlling = False
+        self._controller: Controller | None = None
+        self._control_epoch = -1
+        self.is_leaving = False
+        self.has_joined = False
+        """Whether it was registered in this life: before that it answers nobody."""
+        self.server: SimServer | None = None
+        self.ledgers: dict[Place, StateRuntime] = {}
+        """The test-only state machines in the companion logs of what this broker leads."""
 
     # -- living
 
@@ -81,7 +118,7 @@ class SimBroker:
             disk=self.disk,
             clock=self._world.clock,
             boot_id="boot",
-            settings_of=lambda topic: LogSettings.of(self._configs),
+            settings_of=lambda topic: LogSettings.of({**self._configs, **topic.configs}),
             lag_max_ms=lambda: LAG_MS,
         )
         self.partitions.on_append = self._flush
@@ -91,8 +128,20 @@ class SimBroker:
         self.session = self._world.session_of(self.node_id)
         self.epoch = -1
         self.partitions.broker_epoch = -2  # nobody is elected in no registration
-        self._is_registering = self._is_controlling = False
+        self._is_registering = self._is_controlling = self.is_leaving = self.has_joined = False
         self._is_polling = False
+        self._controller = None
+        self.ledgers = {}
+        self.server = SimServer(
+            node_id=self.node_id,
+            partitions=self.partitions,
+            image=lambda: self.image,
+            clock=self._world.clock,
+            timer=self._timer,
+            ask=self._ask_peer,
+            settings=SETTINGS,
+            producer_ids=self._world.numbers,
+        )
         for action, ms in (
             (self._ping, PING_MS),
             (self._poll, LOOK_MS),
@@ -106,6 +155,35 @@ class SimBroker:
     def stop(self) -> None:
         self.is_up = False
         self.partitions = None
+        self.server = None
+
+    def _timer(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        is_set = True
+
+        def fire() -> None:
+            if is_set:
+                action()
+
+        def cancel() -> None:
+            nonlocal is_set
+            is_set = False
+
+        self._world.later(self.node_id, round(seconds * 1000), fire)
+        return cancel
+
+    def _ask_peer(self, node: int, request: Any, answer: Callable[[Any], None]) -> None:
+        is_waiting = True
+
+        def reply(got: Any) -> None:
+            nonlocal is_waiting
+            is_waiting = False
+            answer(got if got is not None else ConnectionLost(f"broker {node} does not answer"))
+
+        # Before KIP-890, nobody survives a marker that arrives after it was written another way: none does here.
+        is_old = isinstance(request, WriteTxnMarkersRequest) and request.markers[0].transaction_version < 2
+        version = message_of(type(request)).versions[-1]
+        body = ("ask", request, version, (lambda: is_waiting) if is_old else always)
+        self._world.call(self.node_id, node, body, reply, CALL_MS)
 
     def _repeat(self, action: Callable[[], None], ms: int) -> None:
         self._world.later(self.node_id, ms, lambda: self._repeat(action, ms))
@@ -163,46 +241,83 @@ class SimBroker:
         for partition in self.partitions:
             state = self.image.state(Place(partition.topic_id, partition.name.partition))
             if state is not None and partition.following is not None:
-                followed.setdefault(state.leader, []).append(partition)
+                followed.setdefault(state.leader, []).extend(partition.tracks)
         for node in {*self.links, *followed}:
             link = self.links.setdefault(node, Link(self.node_id, uses_sessions=False))
             link.follow(followed.get(node, ()))
+        assert self.server is not None
+        self.server.coordinators.apply(self.image)
+        self._keep_ledgers()
 
-    def _transact(self, ops: list[Op], reply: Callable[[int | Conflict | None], None]) -> None:
+    def _keep_ledgers(self) -> None:
+        assert self.partitions is not None
+        led = {
+            partition.place: partition.companion
+            for table in self.partitions.by_id.values()
+            for partition in table.values()
+            if partition.companion is not None
+        }
+        for place, runtime in list(self.ledgers.items()):
+            if led.get(place) is not runtime.partition:
+                del self.ledgers[place]
+                runtime.close(CoordinatorNotAvailable("it is led elsewhere now"))
+        for place, companion in led.items():
+            if place not in self.ledgers:
+                runtime = self.ledgers[place] = StateRuntime(
+                    partition=companion,
+                    machine=Ledger(),
+                    clock=self._world.clock,
+                    timer=self._timer,
+                    threads=Executor(),
+                    perform=lambda effect: None,
+                )
+                load_soon(runtime, self._timer)
+
+    def count_in_ledger(self, place: Place, key: bytes, answer: Reply) -> None:
+        """The new count, or an error."""
+        runtime = self.ledgers.get(place)
+        if runtime is None:
+            answer(CoordinatorNotAvailable("it is led elsewhere"))
+        else:
+            runtime.submit(key, answer)
+
+    def _transact(self, ops: Sequence[Op], reply: Callable[[int | Conflict | None], None]) -> None:
         self._world.call(self.node_id, STORE, ("transact", ops, self.session), reply, CALL_MS)
 
     def _register(self) -> None:
         if self._is_registering:
             return
         self._is_registering = True
-        epoch = self.image.version(keys.BROKER_EPOCHS) + 1
-        found = self.image.brokers.get(self.node_id)
-        if found is not None:
-            # An earlier life, whose session is not over yet.
-            version = self.image.version(keys.broker(self.node_id))
-            self._transact([Delete(keys.broker(self.node_id), version)], self._on_removed)
+        image, epoch = self.image, self.image.version(keys.BROKER_EPOCHS) + 1
+        identity = Identity(node_id=self.node_id, host="h", port=self.node_id, folder=f"folder-{self.node_id}")
+        retire = plan_retire(image, identity)
+        if retire:  # an earlier life, whose session is not over yet
+            self._transact(retire, self._on_retired)
             return
-        broker = Broker(node_id=self.node_id, host="h", port=self.node_id, epoch=epoch)
         session = self.session
 
         def on_registered(answer: int | Conflict | None) -> None:
             self._is_registering = False
             if isinstance(answer, int) and session == self.session:
                 self.epoch = epoch
+                self.has_joined = True
                 assert self.partitions is not None
                 self.partitions.register(epoch)
 
-        self._transact(
-            [
-                Put(keys.BROKER_EPOCHS, keys.encode(epoch), self.image.version(keys.BROKER_EPOCHS)),
-                Put(keys.broker(self.node_id), broker.dump(), ABSENT, leased=True),
-                Put(keys.incarnation(epoch), b"1", ABSENT, leased=True),
-            ],
-            on_registered,
-        )
+        epochs = Put(keys.BROKER_EPOCHS, keys.encode(epoch), image.version(keys.BROKER_EPOCHS))
+        self._transact([epochs, *plan_register(image, identity, epoch, {})], on_registered)
 
-    def _on_removed(self, answer: int | Conflict | None) -> None:
+    def _on_retired(self, answer: int | Conflict | None) -> None:
         self._is_registering = False
+
+    def leave(self) -> None:
+        """Say that it is about to stop."""
+        self.is_leaving = True
+        self._transact(plan_leaving(self.image, self.node_id, self.epoch), lambda answer: None)
+
+    @property
+    def may_stop(self) -> bool:
+        return self.image.may_stop(self.node_id)
 
     # -- following
 
@@ -255,19 +370,23 @@ class SimBroker:
         assert self.partitions is not None
         for topic in request.topics:
             for wanted in topic.partitions:
-                partition = self.partitions.by_id.get(topic.topic_id, {}).get(wanted.partition)
+                partition = self._led(topic.topic_id, wanted.partition)
                 if partition is not None:
                     partition.watch_tail(lambda: self._world.later(self.node_id, 0, look))
         self._world.later(self.node_id, WAIT_MS, look)
 
-    def _serve(self, request: FetchRequest) -> FetchResponse:
+    def _led(self, topic_id: bytes, number: int) -> Partition | None:
         assert self.partitions is not None
+        table = self.partitions.by_id.get(topic_id) or self.partitions.companions.get(topic_id, {})
+        return table.get(number)
+
+    def _serve(self, request: FetchRequest) -> FetchResponse:
         assert request.replica_state is not None
         topics = []
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
-                partition = self.partitions.by_id.get(topic.topic_id, {}).get(wanted.partition)
+                partition = self._led(topic.topic_id, wanted.partition)
                 code, start = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
                 if partition is not None:
                     try:
@@ -299,31 +418,6 @@ class SimBroker:
             topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=answers))
         return FetchResponse(throttle_time_ms=0, responses=topics)
 
-    def produce(self, topic_id: bytes, number: int, value: bytes, reply: Callable[[int | ErrorCode], None]) -> None:
-        """With acks=all."""
-        assert self.partitions is not None
-        partition = self.partitions.by_id.get(topic_id, {}).get(number)
-        if partition is None:
-            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        now_ms = self._world.clock.now_ms()
-        try:
-            partition.check_in_sync()
-            appended = partition.append(build_batch([Record(key=None, value=value, timestamp_ms=now_ms)]), now_ms)
-        except PenstockError as error:
-            reply(error.code)
-            return
-
-        def committed() -> None:
-            if not partition.is_leader or partition.high_watermark <= appended.last_offset:
-                reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif partition.in_sync < partition.log.settings.min_insync_replicas:
-                reply(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            else:
-                reply(appended.base_offset)
-
-        partition.when_committed(appended.last_offset + 1, committed)
-
     def _tick(self) -> None:
         if self.epoch < 0 and self.image.revision:
             self._register()
@@ -346,7 +440,7 @@ class SimBroker:
         assert lead is not None
         lead.asks(wish)
         state = replace(lead.state, isr=wish.isr)
-        key = keys.partition(partition.topic_id, partition.name.partition)
+        key = keys.partition(*partition.place)
         ops: list[Op] = [
             Put(key, state.dump(), wish.version),
             *(Check(keys.incarnation(epoch), self._incarnation(epoch)) for epoch in wish.joining.values()),
@@ -363,34 +457,27 @@ class SimBroker:
     # -- controlling
 
     def _control(self) -> None:
-        """Be the controller if there is none, and do what it does: settle what is not settled."""
+        """Be the controller if there is none, and do what it decides."""
         if self.epoch < 0 or self._is_controlling:
             return
         image = self.image
-        mine = image.controller is not None and (image.controller.node_id, image.controller.broker_epoch) == (
-            self.node_id,
-            self.epoch,
-        )
-        ops: list[Op] = []
-        if image.controller is None:
-            made = Controller(node_id=self.node_id, broker_epoch=self.epoch, epoch=image.controller_epoch + 1)
-            value = {"node_id": made.node_id, "broker_epoch": made.broker_epoch, "epoch": made.epoch}
-            ops = [
-                Put(keys.CONTROLLER, keys.encode(value), ABSENT, leased=True),
-                Put(keys.CONTROLLER_EPOCH, keys.encode(made.epoch), image.version(keys.CONTROLLER_EPOCH)),
-            ]
-        elif mine:
-            found = [(place, state, self._settled(place, state)) for place, state in image.placed()]
-            changes = [(place, after) for place, state, after in found if after is not state]
-            if changes:
-                ops = [Check(keys.CONTROLLER_EPOCH, image.version(keys.CONTROLLER_EPOCH))]
-                ops += [Put(keys.partition(*place), after.dump(), after.version) for place, after in changes[:20]]
+        ops: Sequence[Op]
+        if not has_control(image, self.node_id, self.epoch):
+            self._controller = None
+            ops = plan_take_control(image, self.node_id, self.epoch)
+        else:
+            assert image.controller is not None
+            if self._controller is None or self._control_epoch != image.controller.epoch:
+                self._control_epoch = image.controller.epoch
+                self._controller = Controller(
+                    epoch_version=image.versions[keys.CONTROLLER_EPOCH],
+                    is_unclean=lambda topic: False,
+                    settings=lambda: ControllerSettings(rebalances_after_ms=REBALANCE_MS),
+                )
+            ops = self._controller.decide(image, self._world.clock.steady_ms()).ops
         if ops:
             self._is_controlling = True
             self._transact(ops, self._on_controlled)
-
-    def _settled(self, place: Place, state: PartitionState) -> PartitionState:
-        return settle(place, state, self.image.brokers, unclean=False)
 
     def _on_controlled(self, answer: int | Conflict | None) -> None:
         self._is_controlling = False

@@ -5,15 +5,30 @@
 - HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader lives.
 - LogsMatchBelowHighWatermark: what two brokers take for committed is the same.
 - OffsetsNeverReused: what a producer was told stands where it was told, and nothing else does.
+- NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only if
+  its producer asked for a commit, and never once it was told of an abort.
+- LedgerNeverForgets: no count of a test-only state machine in a companion log is told twice.
 """
 
+from typing import NamedTuple
+
 from penstock.records.batch import batches
-from penstock.records.build import read_records
+from penstock.records.build import read_marker, read_records
 from penstock.replication.partition import Partition
+from tests.simulation.transaction_model import Txn
 
 Place = tuple[bytes, int]
-Entry = tuple[int, bytes]
-"""The leader epoch and the value of a message."""
+COMMIT, ABORT = "commit", "abort"
+
+
+class Entry(NamedTuple):
+    """What stands at an offset."""
+
+    leader_epoch: int
+    value: bytes
+    producer_id: int = -1
+    """Of what is part of a transaction, or ends one."""
+    ends: str = ""
 
 
 class Violation(AssertionError):
@@ -21,37 +36,82 @@ class Violation(AssertionError):
 
 
 def entries_of(partition: Partition, start: int, end: int) -> list[tuple[int, Entry]]:
-    """The messages of a log between two offsets."""
+    """What stands in a log between two offsets."""
     found: list[tuple[int, Entry]] = []
     while start < end:
         data = partition.log.read(start, 1 << 20, end, blocking=True)
         assert data, f"{partition.name} has nothing at {start}"
         for at, header in batches(data):
+            batch = memoryview(data)[at : at + header.size_bytes]
+            producer_id = header.producer_id if header.is_transactional else -1
+            marker = read_marker(batch) if header.is_control else None
+            ends = "" if marker is None else COMMIT if marker.committed else ABORT
             found += [
-                (record.offset, (header.leader_epoch, record.value or b""))
-                for record in read_records(memoryview(data)[at : at + header.size_bytes])
+                (record.offset, Entry(header.leader_epoch, record.value or b"", producer_id, ends))
+                for record in read_records(batch)
                 if start <= record.offset < end
             ]
             start = max(start, header.next_offset)
     return found
 
 
+class _Reader:
+    """Who reads one partition, as far as it is committed, and only what is in transactions that have ended."""
+
+    def __init__(self, place: Place, txns: dict[str, Txn]) -> None:
+        self._place = place
+        self._txns = txns
+        self.open: dict[int, int] = {}
+        """The transactions that are open, by producer, and where each begins."""
+        self._held: dict[int, set[str]] = {}
+        self.seen: list[bytes] = []
+
+    def take(self, offset: int, entry: Entry) -> None:
+        if entry.producer_id < 0:
+            return
+        if not entry.ends:
+            self.open.setdefault(entry.producer_id, offset)
+            name = entry.value.decode(errors="replace").partition("#")[0]
+            if name in self._txns:
+                self._held.setdefault(entry.producer_id, set()).add(name)
+            return
+        self.open.pop(entry.producer_id, None)
+        names = self._held.pop(entry.producer_id, set())
+        if len(names) > 1:
+            raise Violation(f"NoAbortedRead: {names} are ended by one marker")
+        for name in names:
+            txn = self._txns[name]
+            (txn.seen_in if entry.ends == COMMIT else txn.hidden_in).add(hash(self._place))
+            txn.check()
+
+
 class Checks:
     """All that was ever seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, txns: dict[str, Txn]) -> None:
+        self._txns = txns
         self.committed: dict[Place, list[Entry]] = {}
+        self.readers: dict[Place, _Reader] = {}
         self.leaders: dict[tuple[Place, int], int] = {}
         self.newest: dict[Place, int] = {}
         """The newest epoch that anyone has led a partition in."""
         self.marks: dict[tuple[int, int, Place], tuple[int, int]] = {}
         """Leader epoch and high watermark, as last seen of a replica in one life of its broker."""
+        self._looked: dict[tuple[int, int, Place], tuple[int, int, int, bool]] = {}
+        """What else there is to see of it."""
         self.acked: dict[Place, dict[int, bytes]] = {}
+        self.counted: dict[tuple[Place, bytes], set[int]] = {}
+        self.commits: dict[int, int] = {}
+        """The newest generation of a group in which an offset of each partition was committed."""
 
     def look(self, node: int, life: int, partition: Partition) -> None:
         place = partition.topic_id, partition.name.partition
         key = node, life, place
         epoch, mark = partition.leader_epoch, partition.high_watermark
+        now = epoch, mark, partition.log.end_offset, partition.is_leader
+        if self._looked.get(key) == now:
+            return
+        self._looked[key] = now
         before_epoch, before = self.marks.get(key, (-1, 0))
         if partition.is_leader:
             self._look_at_leader(node, place, partition)
@@ -61,6 +121,7 @@ class Checks:
                 )
         if mark > before:
             self._look_at_log(node, place, partition, before, mark)
+        self._look_at_stable(node, place, partition)
         self.marks[key] = (epoch, max(mark, before) if mark >= before else mark)
 
     def _look_at_leader(self, node: int, place: Place, partition: Partition) -> None:
@@ -82,6 +143,7 @@ class Checks:
         for offset, entry in entries_of(partition, start, end):
             if offset == len(known):
                 known.append(entry)
+                self._reader(place).take(offset, entry)
             elif offset > len(known):
                 raise Violation(f"{partition.name} on {node} has a gap before {offset}")
             elif known[offset] != entry:
@@ -90,9 +152,33 @@ class Checks:
                     f"was committed as {known[offset]}"
                 )
 
+    def _reader(self, place: Place) -> _Reader:
+        return self.readers.setdefault(place, _Reader(place, self._txns))
+
+    def _look_at_stable(self, node: int, place: Place, partition: Partition) -> None:
+        """Of what the last stable offset has passed, everything has ended; the reader may know of more by now."""
+        if not partition.log.has_transactions:
+            return
+        stable = partition.last_stable_offset
+        known = self.committed.get(place, [])
+        if partition.high_watermark == len(known):
+            first = min(self._reader(place).open.values(), default=stable)
+            if stable > first:
+                raise Violation(
+                    f"NoAbortedRead: {partition.name} on {node} is stable up to {stable}, a transaction is open "
+                    f"since {first}"
+                )
+
     def acknowledged(self, place: Place, offset: int, value: bytes) -> None:
         """A producer was told that its message is safe, and where it is."""
         known = self.committed.get(place, [])
-        if offset >= len(known) or known[offset][1] != value:
+        if offset >= len(known) or known[offset].value != value:
             raise Violation(f"OffsetsNeverReused: {value!r} was acknowledged at {offset}, where it is not committed")
         self.acked.setdefault(place, {})[offset] = value
+
+    def counted_in_ledger(self, place: Place, key: bytes, count: int) -> None:
+        """Who counts was told how often it was counted."""
+        told = self.counted.setdefault((place, key), set())
+        if count in told:
+            raise Violation(f"LedgerNeverForgets: {key!r} was counted to {count} twice")
+        told.add(count)

@@ -1,8 +1,10 @@
-"""One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network.
+"""One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
+coordinate a group and transactions meanwhile.
 
-Brokers are killed, in the middle of a write too, paused and cut off from each other and from the store; the store
-goes away. The invariants of cluster_checks.py hold after every step, and once nothing goes wrong any more everything
-that was acknowledged is on every replica, and all of them are in sync.
+Brokers are killed, in the middle of a write too, paused, stopped in good order and cut off from each other and from
+the store; the store goes away; replicas are moved. The invariants of cluster_checks.py hold after every step, and
+once nothing goes wrong any more everything that was acknowledged is on every replica, all of them are in sync, every
+transaction ends and the group is of one mind.
 """
 
 import heapq
@@ -14,16 +16,34 @@ from typing import Any
 
 from penstock.cluster import keys
 from penstock.cluster.image import NO_EPOCH, NO_LEADER, PartitionState, Place, Topic
+from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.coordination.store import ABSENT, Conflict, Put
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.records.build import Record, build_batch
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.simulation.clock import FakeClock
-from tests.simulation.cluster_broker import CALL_MS, STORE, WAIT_MS, Reply, SimBroker
+from tests.simulation.cluster_broker import CALL_MS, STORE, WAIT_MS, Reply, SimBroker, always
 from tests.simulation.cluster_checks import Checks, Violation, entries_of
+from tests.simulation.cluster_clients import TOPIC, ClusterMember, TransactionClient, code_of
 from tests.simulation.cluster_store import SimStore
 from tests.simulation.disk import FakeDisk, Killed
+from tests.simulation.group_member import GROUP
+from tests.simulation.transaction_model import Txn
 
 TOPIC_ID = b"\x07" * 16
+COMPANION_ID = b"\x70" * 16
+INTERNAL = {"__consumer_offsets": b"\x08" * 16, "__transaction_state": b"\x09" * 16}
 QUIET_MS = 60_000
+TICK_MS = 50
+"""How often members look what there is to do."""
+COMPACT = {"cleanup.policy": "compact"}
 
 
 class ClusterRun:
@@ -32,14 +52,16 @@ class ClusterRun:
         self.steps = steps
         self.clock = FakeClock()
         self.counts: Counter[str] = Counter()
-        self.checks = Checks()
+        self.txns: dict[str, Txn] = {}
+        self.numbers = count(1000)
+        self.checks = Checks(self.txns)
         self.store = SimStore()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
         self._cut: set[tuple[object, object]] = set()
         self._store_down_until_ms = 0
         self._polls: list[tuple[int, int, Reply]] = []
-        self.pace_ms = self.rng.choice((400, 1500, 3000))
+        self.pace_ms = self.rng.choice((300, 900, 2000))
         """How often something goes wrong."""
         self.delay_ms = self.rng.choice((2, 20, 120))
         self.loss = self.rng.choice((0.0, 0.01, 0.05))
@@ -58,22 +80,37 @@ class ClusterRun:
         }
         for broker in self.brokers.values():
             broker.on_cut = self._on_cut  # type: ignore[method-assign]
-        self.places = self._make_topic()
+        self.partitions = self.rng.randint(1, 2)
+        self.factor = self.rng.choice((2, 3, 3))
+        self.has_companions = self.rng.random() < 0.7
+        companion = COMPANION_ID if self.has_companions else b""
+        self._make_topic(Topic(topic_id=TOPIC_ID, name=TOPIC, count=self.partitions, companion=companion))
+        for name, topic_id in INTERNAL.items():
+            self._make_topic(Topic(topic_id=topic_id, name=name, count=1, configs=COMPACT))
+        self.orders = [Place(TOPIC_ID, number) for number in range(self.partitions)]
+        self.places = [*self.orders, *(Place(topic_id, 0) for topic_id in INTERNAL.values())]
         self._values = count()
+        self.members = [
+            ClusterMember(number, Random(self.rng.random()), self, self.partitions)
+            for number in range(self.rng.randint(1, 3))
+        ]
+        self.producers = [
+            TransactionClient(number, Random(self.rng.random()), self, self.partitions)
+            for number in range(self.rng.randint(1, 2))
+        ]
 
-    def _make_topic(self) -> list[Place]:
-        partitions = self.rng.randint(1, 2)
-        factor = self.rng.choice((2, 3, 3))
-        nodes = sorted(self.brokers)
-        topic = Topic(topic_id=TOPIC_ID, name="orders", count=partitions)
-        self.store.transact([Put(keys.topic(TOPIC_ID), topic.dump(), ABSENT)], 0)
-        for number in range(partitions):
-            replicas = tuple(self.rng.sample(nodes, factor))
+    def _make_topic(self, topic: Topic) -> None:
+        ops = [
+            Put(keys.topic(topic.topic_id), topic.dump(), ABSENT),
+            Put(keys.topic_name(topic.name), keys.encode(keys.topic(topic.topic_id)), ABSENT),
+        ]
+        for number in range(topic.count):
+            replicas = tuple(self.rng.sample(sorted(self.brokers), self.factor))
             state = PartitionState(
                 replicas=replicas, leader=NO_LEADER, leader_epoch=0, isr=replicas, leader_broker_epoch=NO_EPOCH
             )
-            self.store.transact([Put(keys.partition(TOPIC_ID, number), state.dump(), ABSENT)], 0)
-        return [Place(TOPIC_ID, number) for number in range(partitions)]
+            ops.append(Put(keys.partition(topic.topic_id, number), state.dump(), ABSENT))
+        self.store.transact(ops, 0)
 
     # -- the world that brokers see
 
@@ -100,6 +137,7 @@ class ClusterRun:
             self._look(broker)
         except Killed:
             self.counts["torn"] += 1
+            self._look(broker)  # what it had answered before that was right
             self._die(broker)
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
@@ -139,8 +177,20 @@ class ClusterRun:
         match body:
             case ("fetch", request):
                 self._on_broker(broker, broker.life, lambda: broker.serve(request, answer))
-            case ("produce", place, value):
-                self._on_broker(broker, broker.life, lambda: broker.produce(*place, value, answer))
+            case ("ask", request, version, is_wanted):
+                if is_wanted():
+                    self._on_broker(
+                        broker,
+                        broker.life,
+                        lambda: self._ask_broker(broker, request, version, answer) if is_wanted() else None,
+                    )
+            case ("count", place, key):
+                self._on_broker(broker, broker.life, lambda: broker.count_in_ledger(place, key, answer))
+
+    @staticmethod
+    def _ask_broker(broker: SimBroker, request: Any, version: int, answer: Reply) -> None:
+        if broker.server is not None and broker.has_joined:
+            broker.server.handle(request, version, answer)
 
     def _handle_store(self, body: tuple[Any, ...], answer: Reply) -> None:
         now_ms = self.clock.now_ms()
@@ -199,7 +249,8 @@ class ClusterRun:
 
     @property
     def faults(self) -> int:
-        return sum(self.counts[name] for name in ("kills", "torn", "pauses", "cuts", "store_away", "power"))
+        kinds = ("kills", "torn", "pauses", "cuts", "store_away", "power", "moves", "stops")
+        return sum(self.counts[name] for name in kinds)
 
     def run(self) -> None:
         for broker in self.brokers.values():
@@ -220,43 +271,122 @@ class ClusterRun:
     def _look(self, broker: SimBroker) -> None:
         if broker.partitions is not None:
             with broker.disk.looked_at():
-                for partition in broker.partitions:
-                    if partition.is_online:
-                        self.checks.look(broker.node_id, broker.life, partition)
+                for table in broker.partitions.replicas.values():
+                    for partition in table.values():
+                        for track in partition.tracks:
+                            if track.is_online and track.leader_epoch >= 0:
+                                self.checks.look(broker.node_id, broker.life, track)
 
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
 
     # -- clients
 
-    def _schedule_clients(self) -> None:
-        self._at(self.clock.now_ms() + self.rng.randint(1, 30), self._produce)
+    def after(self, ms: int, action: Callable[[], None]) -> None:
+        self._at(self.clock.now_ms() + ms, action)
 
-    def _produce(self) -> None:
-        self._schedule_clients()
-        self.send(self.rng.choice(self.places))
-
-    def send(self, place: Place) -> None:
-        """To whom someone takes for the leader, which may be long ago."""
-        value = b"%d" % next(self._values)
+    def leader_of(self, topic: str, number: int) -> int:
+        """Whom some broker takes for the leader, which may be long ago."""
+        place = Place(TOPIC_ID if topic == TOPIC else INTERNAL[topic], number)
         views = [broker.image.state(place) for broker in self.brokers.values()]
         leaders = [view.leader for view in views if view is not None and view.leader in self.brokers]
-        if not leaders:
-            return
-        self.call(
-            "client",
-            self.rng.choice(leaders),
-            ("produce", place, value),
-            lambda got: self._acked(place, value, got),
-            CALL_MS,
-        )
+        return self.rng.choice(leaders) if leaders else NO_LEADER
 
-    def _acked(self, place: Place, value: bytes, answer: int | ErrorCode | None) -> None:
-        if isinstance(answer, ErrorCode):
-            self.counts["refused"] += 1
-        elif answer is not None:
-            self.counts["acked"] += 1
-            self.checks.acknowledged(place, answer, value)
+    def _schedule_clients(self) -> None:
+        for member in self.members:
+            member.start(self.clock.now_ms())
+        for producer in self.producers:
+            producer.start()
+        self.after(TICK_MS, self._tick_members)
+        self.after(1, self._produce)
+
+    def _produce(self) -> None:
+        self.after(self.rng.randint(1, 40), self._produce)
+        place = self.rng.choice(self.orders)
+        luck = self.rng.random()
+        if luck < 0.6:
+            self.send(place)
+        elif luck < 0.9 and self.has_companions:
+            self.count(place)
+        else:
+            self.fetch_offsets()
+
+    def send(self, place: Place) -> None:
+        """With acks=all, without a sequence, and once."""
+        value = b"%d" % next(self._values)
+        batch = bytes(build_batch([Record(key=None, value=value, timestamp_ms=self.clock.now_ms())]))
+        data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=place.number, records=batch)])
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=CALL_MS, topic_data=[data])
+
+        def reply(response: Any) -> None:
+            if response is not None and code_of(response) is ErrorCode.NONE:
+                self.counts["acked"] += 1
+                ((answer,),) = (topic.partition_responses for topic in response.responses)
+                self.checks.acknowledged(place, answer.base_offset, value)
+            elif response is not None:
+                self.counts["refused"] += 1
+
+        node = self.leader_of(TOPIC, place.number)
+        if node != NO_LEADER:
+            self.call("client", node, ("ask", request, 9, always), reply, CALL_MS)
+
+    def count(self, place: Place) -> None:
+        """Have something counted in a companion log."""
+        key = self.rng.choice((b"red", b"green"))
+
+        def reply(answer: int | PenstockError | None) -> None:
+            if isinstance(answer, int):
+                self.counts["counted"] += 1
+                self.checks.counted_in_ledger(place, key, answer)
+
+        node = self.leader_of(TOPIC, place.number)
+        if node != NO_LEADER:
+            self.call("client", node, ("count", place, key), reply, CALL_MS)
+
+    def fetch_offsets(self) -> None:
+        """OffsetsNeverRetreat: what the group has committed by now is what is found, or something newer."""
+        known = dict(self.checks.commits)
+        topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(range(self.partitions)))
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
+
+        def reply(response: OffsetFetchResponse | None) -> None:
+            if response is None or response.groups[0].error_code:
+                return
+            self.counts["offsets_fetched"] += 1
+            for one in response.groups[0].topics[0].partitions:
+                generation = int(one.metadata) if one.metadata else -1
+                if generation < known.get(one.partition_index, -1):
+                    raise Violation(
+                        f"OffsetsNeverRetreat: partition {one.partition_index} was committed in generation "
+                        f"{known[one.partition_index]}, and is in {generation}"
+                    )
+
+        node = self.leader_of("__consumer_offsets", 0)
+        if node != NO_LEADER:
+            self.call("client", node, ("ask", request, 8, always), reply, CALL_MS)
+
+    def _tick_members(self) -> None:
+        self.after(TICK_MS, self._tick_members)
+        for member in self.members:
+            member.tick(self.clock.now_ms())
+        self._check_owners()
+
+    def _check_owners(self) -> None:
+        """OneOwnerPerPartition, of those that believe in the newest generation."""
+        believers = [member for member in self.members if member.believes]
+        newest = max((member.generation for member in believers), default=-1)
+        owners: dict[int, int] = {}
+        for member in believers:
+            for number in member.owned if member.generation == newest else ():
+                if number in owners:
+                    raise Violation(f"OneOwnerPerPartition: {number} has two in generation {newest}")
+                owners[number] = member.number
+
+    def committed(self, numbers: list[int], generation: int) -> None:
+        """A member was told that its offsets are committed."""
+        self.counts["offsets_committed"] += 1
+        for number in numbers:
+            self.checks.commits[number] = max(generation, self.checks.commits.get(number, -1))
 
     # -- faults
 
@@ -265,7 +395,18 @@ class ClusterRun:
 
     def _fault(self) -> None:
         self._schedule_faults()
-        kinds = [self._kill, self._tear, self._pause, self._cut_link, self._cut_store, self._heal, self._store_away]
+        kinds = [
+            self._kill,
+            self._tear,
+            self._pause,
+            self._cut_link,
+            self._cut_store,
+            self._heal,
+            self._store_away,
+            self._move,
+            self._stop,
+            self._disturb_member,
+        ]
         self.rng.choice(kinds)()
 
     def _up(self) -> list[SimBroker]:
@@ -327,6 +468,48 @@ class ClusterRun:
             self.counts["store_away"] += 1
             self._store_down_until_ms = self.clock.now_ms() + self.rng.choice((200, 2000, 5000))
 
+    def _move(self) -> None:
+        """Replicas go elsewhere, or are called back."""
+        up = [broker for broker in self._up() if broker.epoch >= 0]
+        if not up:
+            return
+        image, place = self.rng.choice(up).image, self.rng.choice(self.places)
+        try:
+            if self.rng.random() < 0.2:
+                ops = plan_cancel(image, place)
+            else:
+                ops = plan_reassign(image, place, self.rng.sample(sorted(self.brokers), self.factor))
+        except PenstockError:
+            return
+        self.counts["moves"] += bool(ops)
+        self.call("client", STORE, ("transact", ops, 0), lambda answer: None, CALL_MS)
+
+    def _stop(self) -> None:
+        """In good order: others lead first."""
+        up = [broker for broker in self._up() if broker.epoch >= 0 and not broker.is_leaving]
+        if up:
+            broker = self.rng.choice(up)
+            self.counts["stops"] += 1
+            broker.leave()
+            self._at(self.clock.now_ms() + 300, lambda: self._stop_if_may(broker, broker.life, 10))
+
+    def _stop_if_may(self, broker: SimBroker, life: int, tries: int) -> None:
+        if not broker.is_up or broker.life != life:
+            return
+        if not broker.may_stop and tries:
+            self._at(self.clock.now_ms() + 200, lambda: self._stop_if_may(broker, life, tries - 1))
+            return
+        self._die(broker)
+
+    def _disturb_member(self) -> None:
+        member = self.rng.choice(self.members)
+        if not member.is_up:
+            member.start(self.clock.now_ms())
+        elif self.rng.random() < 0.5:
+            member.die()
+        else:
+            member.leave(self.clock.now_ms())
+
     # -- the end
 
     def _calm(self) -> None:
@@ -341,6 +524,13 @@ class ClusterRun:
             broker.disk.disarm()
             if not broker.is_up:
                 broker.start()
+        for producer in self.producers[1:]:
+            producer.is_over = True  # what it has begun ends by itself, in time
+        self._go_on_calmly()
+        for producer in self.producers:
+            producer.is_over = True
+        for member in self.members:
+            member.eagerness = 0.0
         until_ms = self.clock.now_ms() + QUIET_MS
         while self.clock.now_ms() < until_ms and not self._is_calm():
             for _ in range(200):
@@ -348,6 +538,13 @@ class ClusterRun:
         if not self._is_calm():
             raise Violation(f"it does not come to rest: {self._where()}")
         self._check_all()
+        self._check_transactions()
+
+    def _go_on_calmly(self) -> None:
+        """Producers and members are left alone for a while."""
+        until_ms = self.clock.now_ms() + 3_000
+        while self.clock.now_ms() < until_ms:
+            self._step()
 
     def _is_trouble(self, action: Callable[[], None]) -> bool:
         return action in (self._fault, self._produce)
@@ -359,7 +556,7 @@ class ClusterRun:
     def _is_calm(self) -> bool:
         for place in self.places:
             state = self._state(place)
-            if set(state.isr) != set(state.replicas) or state.leader == NO_LEADER:
+            if set(state.isr) != set(state.replicas) or state.leader == NO_LEADER or state.is_reassigned:
                 return False
             ends = set()
             for node in state.replicas:
@@ -369,9 +566,12 @@ class ClusterRun:
                     return False
                 if node != state.leader and partition.following is None:
                     return False
-                ends.add(partition.log.end_offset)
-                ends.add(partition.high_watermark)
-            if len(ends) != 1:
+                for track in partition.tracks:
+                    ends.add((track.topic_id, track.log.end_offset))
+                    ends.add((track.topic_id, track.high_watermark))
+                if partition.last_stable_offset < partition.high_watermark:
+                    return False
+            if len(ends) != len(partition.tracks):
                 return False
         return True
 
@@ -382,7 +582,9 @@ class ClusterRun:
             lines.append(f"{place.number}: {found.value.decode() if found else None}")
             for node, broker in self.brokers.items():
                 partition = (
-                    broker.partitions.replicas.get(TOPIC_ID, {}).get(place.number) if broker.partitions else None
+                    broker.partitions.replicas.get(place.topic_id, {}).get(place.number)
+                    if broker.partitions
+                    else None
                 )
                 if partition is not None:
                     lines.append(
@@ -402,5 +604,17 @@ class ClusterRun:
                     continue
                 held = dict(entries_of(partition, 0, partition.log.end_offset))
                 for offset, value in acked.items():
-                    if held.get(offset, (0, b""))[1] != value:
+                    if offset not in held or held[offset].value != value:
                         raise Violation(f"lost: {value!r} was acknowledged at {offset}, {broker.node_id} lacks it")
+
+    def _check_transactions(self) -> None:
+        """What a producer was told is committed is there, all of it, and to be seen."""
+        values = {entry.value for place in self.orders for entry in self.checks.committed.get(place, ())}
+        for txn in self.txns.values():
+            txn.check()
+            if txn.told:
+                for number, _, _, sequence in txn.acked:
+                    if f"{txn.name}#{number}.{sequence}".encode() not in values:
+                        raise Violation(f"CommitNeverUndone: {txn.name} was committed, {number}.{sequence} is gone")
+                if txn.acked and not txn.seen_in:
+                    raise Violation(f"CommitNeverUndone: {txn.name} was committed, and is not to be seen")

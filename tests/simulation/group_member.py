@@ -54,10 +54,10 @@ class Doing(NamedTuple):
     until_ms: int
 
 
-def share_out(member_ids: list[str]) -> dict[str, bytes]:
+def share_out(member_ids: list[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
     """A trivial assignor: partitions in turn."""
     shared: dict[str, list[int]] = {member_id: [] for member_id in member_ids}
-    for number in range(PARTITIONS):
+    for number in range(partitions):
         shared[sorted(member_ids)[number % len(member_ids)]].append(number)
     return {member_id: struct.pack(f">{len(numbers)}i", *numbers) for member_id, numbers in shared.items()}
 
@@ -70,6 +70,8 @@ class SimulatedMember:
     protocol = "range"
     transactional = 0.3
     """How many of its commits are parts of transactions."""
+    eagerness = 0.05
+    """How often it commits when it could."""
 
     def __init__(self, number: int, rng: Random, send: Callable[[Request], None], is_static: bool) -> None:
         self.number = number
@@ -118,6 +120,12 @@ class SimulatedMember:
     def reconnect(self) -> None:
         """Whatever was under way is lost, and is asked again."""
         self._doing.clear()
+
+    def lose_request(self, number: int) -> None:
+        """Nobody will answer it: the connection is gone."""
+        for kind, doing in list(self._doing.items()):
+            if doing.number == number:
+                del self._doing[kind]
 
     def _lose_place(self, member_id: str) -> None:
         """Own nothing, and join again."""
@@ -194,7 +202,7 @@ class SimulatedMember:
                 group_instance_id=self.instance_id,
             )
             self._ask("heartbeat", body, 4, now_ms, REQUEST_MS)
-        if self.owned and "commit" not in self._doing and self.rng.random() < 0.05:
+        if self.owned and "commit" not in self._doing and self.rng.random() < self.eagerness:
             self._commit(now_ms)
 
     def _commit(self, now_ms: int) -> None:

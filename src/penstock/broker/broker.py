@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from penstock.broker.configs import Configs
 from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.turns import Turns
-from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
@@ -20,6 +21,7 @@ from penstock.foundation.ids import uuid_text
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
+from penstock.replication.throttle import Throttle
 from penstock.wire.schema import NIL_UUID
 
 T = TypeVar("T")
@@ -42,6 +44,10 @@ class Broker:
     """For work that waits or computes: cold reads, batches that must be opened."""
     groups: StateRuntimes
     transactions: StateRuntimes
+    throttle: Throttle = field(default_factory=Throttle)
+    """Of what followers get that lag."""
+    ask: AskPeer
+    """Asks another broker."""
     turns: Turns = field(default_factory=Turns)
     """Of transactions' first batches."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -93,6 +99,11 @@ class Broker:
         found = self.partitions.replicas.get(known.topic_id, {}).get(number) if known is not None else None
         return found if found is not None and found.leader_epoch >= 0 else self.partition(topic, topic_id, number)
 
+    def followed(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """What another broker follows: as `partition`, or a companion, which nobody else finds."""
+        found = self.partitions.companions.get(topic_id, {}).get(number)
+        return found if found is not None else self.partition(topic, topic_id, number)
+
     def topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
         """A topic by its name, or by its id where there is no name. Raises Kafka's errors."""
         if not name and topic_id != NIL_UUID:
@@ -106,6 +117,12 @@ class Broker:
                 f"there is no topic {name!r}; create it, or list topics to see what is there"
             )
         return by_name
+
+    def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
+        """Which broker decides about a key, as far as is known here; NO_LEADER if none does."""
+        number, topic = runtimes.partition_of(key), self.image.by_name.get(runtimes.topic)
+        state = topic.partitions.get(number) if topic is not None and number is not None else None
+        return state.leader if state is not None and state.leader in self.image.brokers else NO_LEADER
 
     def topic_defaults(self) -> Defaults:
         return Defaults(

@@ -85,6 +85,10 @@ class Configs:
             self._logs[topic.topic_id] = known
         return known[1]
 
+    def is_unclean(self, topic: Topic) -> bool:
+        """Whether a replica that is not in sync may lead a partition of this topic when no other can."""
+        return self.log_settings(topic).unclean
+
     def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
         """What a topic with these settings would obey. Raises InvalidConfig if they do not go together."""
         return LogSettings.of(self._effective(overrides))

@@ -4,10 +4,13 @@ import secrets
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
+from typing import ClassVar
 
 from penstock.broker.configs import Configs
 from penstock.broker.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.broker.markers import Markers
+from penstock.broker.peers import AskPeer
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock, Timer
 from penstock.groups.commands import TopicsChanged
@@ -15,6 +18,7 @@ from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.settings import GroupSettings
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
+from penstock.transactions.commands import WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.settings import TransactionSettings
 
@@ -27,24 +31,33 @@ def new_member_id(client_id: str) -> str:
 class Coordinators:
     """Groups and transactions. Follows the image."""
 
+    runtimes: ClassVar[type[StateRuntimes]] = StateRuntimes
+
     def __init__(
         self,
         *,
+        node_id: int,
         partitions: Partitions,
         configs: Configs,
         clock: Clock,
         timer: Timer,
         threads: Executor,
         image: Callable[[], ClusterImage],
+        ask: AskPeer,
+        new_member_id: Callable[[str], str] = new_member_id,
     ) -> None:
         self._partitions = partitions
         self._configs = configs
         self._image = image
+        self._new_member_id = new_member_id
         self._topics: dict[bytes, str] = {}
-        markers = Markers(
-            partitions=partitions, clock=clock, timer=timer, knows=lambda topic: topic in image().by_name
-        )
-        self.groups = StateRuntimes(
+        markers = Markers(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
+
+        def write_soon(effect: WriteMarkers) -> None:
+            """After the answers have left: whoever ends a transaction need not wait until all know of it."""
+            timer(0, partial(markers.write, effect))
+
+        self.groups = self.runtimes(
             topic=GROUPS_TOPIC,
             make=self._new_group_coordinator,
             partitions=partitions,
@@ -53,20 +66,22 @@ class Coordinators:
             threads=threads,
             perform=_nothing,
         )
-        self.transactions = StateRuntimes(
+        self.transactions = self.runtimes(
             topic=TRANSACTIONS_TOPIC,
             make=self._new_transaction_coordinator,
             partitions=partitions,
             clock=clock,
             timer=timer,
             threads=threads,
-            perform=markers.write,
+            perform=write_soon,
         )
         markers.transactions = self.transactions
 
     def _new_group_coordinator(self, number: int) -> GroupCoordinator:
         return GroupCoordinator(
-            settings=GroupSettings.of(self._configs.__getitem__), image=self._image(), new_member_id=new_member_id
+            settings=GroupSettings.of(self._configs.__getitem__),
+            image=self._image(),
+            new_member_id=self._new_member_id,
         )
 
     def _new_transaction_coordinator(self, number: int) -> TransactionCoordinator:

@@ -6,14 +6,18 @@ what the general way found out about them the first time. The answer is made the
 general encoder gave. Whatever is unusual (an error, a wait, a batch that must be opened) goes the general way, which
 alone decides what is right: the lane only saves the way there.
 
-Each connection has lanes of its own, one for each version of Produce and Fetch that it speaks.
+Each connection has lanes of its own, one for each version of Produce, Fetch and OffsetCommit that it speaks; that of
+OffsetCommit is in express_commit.py.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from penstock.broker import express_commit
 from penstock.broker.broker import Broker
+from penstock.broker.express_commit import ExpressCommit
+from penstock.broker.express_lane import Lane
 from penstock.broker.isolation import wants_committed
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
@@ -35,10 +39,12 @@ JOIN_BYTES_MAX: Final = 32 << 10
 """Answers up to this size are copied into one piece; larger ones are handed over in pieces."""
 ROUTES_MAX: Final = 1000
 """Of one lane; then all are forgotten and learnt again."""
-LANES: Final = {(ApiKey.PRODUCE, version) for version in range(5, 14)} | {
-    (ApiKey.FETCH, version) for version in range(9, 19)
+LANES: Final = {
+    *((ApiKey.PRODUCE, version) for version in range(5, 14)),
+    *((ApiKey.FETCH, version) for version in range(9, 19)),
+    *((ApiKey.OFFSET_COMMIT, version) for version in express_commit.VERSIONS),
 }
-"""Versions whose answers have the three offsets side by side."""
+"""Of Produce and Fetch, versions whose answers have the three offsets side by side."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 _MARK: Final = 0x1122334455667788
 _MARKS: Final = struct.pack(">qqq", _MARK, _MARK, _MARK)
@@ -64,32 +70,14 @@ def _answer_like(response: Any, version: int, cut: int) -> _Answer:
     return _Answer(struct.Struct(f">ii{len(before)}sqqq{len(after)}s").pack, len(raw) - 4, before, after)
 
 
-class _Lane:
-    """What both lanes count, until the connection has reported it."""
-
-    api_key: ApiKey
-
-    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
-        self._version = version
-        self._now_ms = now_ms
-        self.count = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-
-    def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
-        """What was counted since the last time; each request took `seconds`."""
-        taken = self.count, seconds, self.bytes_in, self.bytes_out
-        self.count = self.bytes_in = self.bytes_out = 0
-        return taken
-
-
-class ExpressProduce(_Lane):
+class ExpressProduce(Lane):
     """One version of Produce, for requests with one batch."""
 
     api_key = ApiKey.PRODUCE
 
     def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
-        super().__init__(version, now_ms)
+        super().__init__(version)
+        self._now_ms = now_ms
         self._flexible = version >= message_of(ProduceRequest).flexible_from
         self._routes: dict[bytes, tuple[Partition, Log, _Answer]] = {}
         self._records_at = 0  # where, in a frame, the length of the records stood last time
@@ -168,13 +156,13 @@ class _FetchRoute(NamedTuple):
     answer: _Answer
 
 
-class ExpressFetch(_Lane):
+class ExpressFetch(Lane):
     """One version of Fetch, for requests outside sessions, for one partition that has enough to give."""
 
     api_key = ApiKey.FETCH
 
-    def __init__(self, version: int, now_ms: Callable[[], int]) -> None:
-        super().__init__(version, now_ms)
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
         self._shapes: dict[int, Any] = {}
@@ -268,7 +256,7 @@ class ExpressFetch(_Lane):
         )
 
 
-ExpressLane = ExpressProduce | ExpressFetch
+ExpressLane = ExpressProduce | ExpressFetch | ExpressCommit
 
 
 def learn(lanes: dict[int, ExpressLane], frame: memoryview, request: Any, broker: Broker) -> None:
@@ -280,7 +268,12 @@ def learn(lanes: dict[int, ExpressLane], frame: memoryview, request: Any, broker
     (kind,) = _INT32.unpack_from(frame)
     lane = lanes.get(kind)
     if lane is None and (kind >> 16, kind & 0xFFFF) in LANES:
-        made = ExpressProduce if kind >> 16 == ApiKey.PRODUCE else ExpressFetch
-        lane = lanes[kind] = made(kind & 0xFFFF, broker.clock.now_ms)
+        lane = lanes[kind] = _new_lane(kind >> 16, kind & 0xFFFF, broker)
     if lane is not None:
         lane.learn(frame, request, broker)
+
+
+def _new_lane(api_key: int, version: int, broker: Broker) -> ExpressLane:
+    if api_key == ApiKey.PRODUCE:
+        return ExpressProduce(version, broker.clock.now_ms)
+    return ExpressFetch(version) if api_key == ApiKey.FETCH else ExpressCommit(version)

@@ -67,6 +67,7 @@ class FetchPlan:
             or bool(data.records)
             or data.error_code != 0
             or data.diverging_epoch is not None
+            or data.preferred_read_replica >= 0
             or data.high_watermark != cached.high_watermark
             or data.log_start_offset != cached.log_start_offset
         )

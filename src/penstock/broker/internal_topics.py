@@ -16,16 +16,17 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 def _wanted(name: str, broker: Broker) -> NewTopic:
     setting = broker.configs
     prefix = "offsets.topic." if name == GROUPS_TOPIC else "transaction.state.log."
+    # As many as there can be: a reassignment raises the number when more brokers have joined.
+    factor = min(setting[prefix + "replication.factor"], len(open_brokers(broker.image)))
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(setting[prefix + "segment.bytes"]),
+    }
+    if name == TRANSACTIONS_TOPIC:
+        configs["min.insync.replicas"] = str(min(setting["transaction.state.log.min.isr"], factor))
     return NewTopic(
-        name=name,
-        partitions=setting[prefix + "num.partitions"],
-        # As many as there can be: a reassignment raises the number when more brokers have joined.
-        replication_factor=min(setting[prefix + "replication.factor"], len(open_brokers(broker.image))),
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(setting[prefix + "segment.bytes"]),
-        },
+        name=name, partitions=setting[prefix + "num.partitions"], replication_factor=factor, configs=configs
     )
 
 

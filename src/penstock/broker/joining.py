@@ -7,19 +7,20 @@ and that would hold back readers for ever.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import InvalidTxnState, OutOfOrderSequence, PenstockError
+from penstock.foundation.errors import CoordinatorNotAvailable, InvalidTxnState, OutOfOrderSequence, PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.records.batch import read_header
 from penstock.records.layout import HEADER_BYTES
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import Answer
 from penstock.transactions.commands import JoinTransaction
-from penstock.transactions.joining import code_for_producer
+from penstock.transactions.joining import code_for_producer, codes_in, request_to_join
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import Buffer
 
@@ -148,4 +149,17 @@ def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries:
         else:
             answer(value)
 
-    broker.transactions.submit(command.transactional_id, command, on_answer)
+    coordinator = broker.leader_of(broker.transactions, command.transactional_id)
+    if coordinator in (broker.node_id, NO_LEADER):
+        broker.transactions.submit(command.transactional_id, command, on_answer)
+    else:
+        broker.ask(coordinator, request_to_join(command), lambda response: on_answer(_codes_in(response, command)))
+
+
+def _codes_in(response: Any, command: JoinTransaction) -> dict[TopicPartition, ErrorCode] | PenstockError:
+    """What another broker has answered; whoever cannot be reached is no coordinator now."""
+    if isinstance(response, PenstockError):
+        return CoordinatorNotAvailable(f"the coordinator of {command.transactional_id!r} was not reached: {response}")
+    codes = codes_in(response)
+    lost = ErrorCode(response.error_code) if response.error_code else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return {place: codes.get(place, lost) for place in command.partitions}

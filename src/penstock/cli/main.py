@@ -19,8 +19,10 @@ _COMMANDS: Final = {
     "publish": "penstock.cli.publish:publish",
     "subscribe": "penstock.cli.subscribe:subscribe",
     "group": "penstock.cli.group:group",
+    "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
     "demo": "penstock.cli.demo:demo",
+    "dev": "penstock.cli.dev:dev",
 }
 INTERRUPTED: Final = 130
 

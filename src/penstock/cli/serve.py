@@ -1,4 +1,4 @@
-"""`penstock serve`: one broker in one process."""
+"""`penstock serve`: one broker in one process, or several of a cluster in as many."""
 
 import asyncio
 import contextlib
@@ -9,16 +9,19 @@ import resource
 import signal
 import sys
 import tomllib
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import click
 import uvloop
 
+from penstock.cli.common import parse_pairs
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address, Node, NodeSettings
 
-_FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "store", "session_s", "broker"}
+_FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "store", "session_s", "processes", "broker"}
+PROCESSES_MAX = 64
 
 
 @click.command()
@@ -28,6 +31,19 @@ _FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "store", "se
 @click.option("--http", metavar="HOST:PORT", help="Health, metrics and queues.  [127.0.0.1:9324]")
 @click.option("--node-id", type=click.IntRange(0, 2**31 - 1), help="This broker's number.  [1]")
 @click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    help="Run so many brokers of a cluster: numbers and ports count up.  [1]",
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    callback=parse_pairs,
+    metavar="NAME=VALUE",
+    help="A broker setting, by Kafka's name. Repeat for more.",
+)
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
@@ -39,6 +55,8 @@ def serve(
     http: str | None,
     node_id: int | None,
     store: str | None,
+    processes: int | None,
+    pairs: list[tuple[str, str]],
     config: Path | None,
     log_level: str,
 ) -> None:
@@ -49,11 +67,12 @@ def serve(
       penstock serve
       penstock serve --data-dir /var/lib/penstock --listen 0.0.0.0:9092 --advertise queue.example.org:9092
       penstock serve --node-id 2 --store zookeeper://zk-1:2181,zk-2:2181,zk-3:2181/penstock
-      penstock serve --config penstock.toml
+      penstock serve --processes 4 --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/penstock
+      penstock serve --config penstock.toml --set log.retention.ms=86400000
 
-    A penstock.toml holds the same options (data_dir, listen, advertise, http, node_id, store; also session_s) and, in
-    a table [broker], Kafka's broker settings by name, for example "log.retention.ms" = 86400000. Options given here
-    win over the file.
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, node_id, store, processes; also
+    session_s) and, in a table [broker], Kafka's broker settings by name, for example "log.retention.ms" = 86400000.
+    Options given here win over the file.
     """
     options = {
         "data_dir": data_dir,
@@ -62,24 +81,38 @@ def serve(
         "http": http,
         "node_id": node_id,
         "store": store,
+        "processes": processes,
     }
     try:
-        settings = read_settings(config, {name: value for name, value in options.items() if value is not None})
+        values = read_values(config, {name: value for name, value in options.items() if value is not None})
+        settings, count = read_settings(values, dict(pairs)), _read_count(values)
+        work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    who = f"node={settings.node_id}" if count == 1 else f"processes={count}"
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,
-        format="%(asctime)s level=%(levelname)s room=%(name)s event=%(message)s",
+        format=f"%(asctime)s level=%(levelname)s {who} room=%(name)s event=%(message)s",
     )
     try:
-        uvloop.run(run(settings))
+        uvloop.run(work)
     except PenstockError as error:
         raise click.ClickException(str(error)) from error
 
 
-def read_settings(file: Path | None, options: dict[str, Any]) -> NodeSettings:
-    """The file's settings, overridden by the options. ValueError says what is wrong."""
+def _run_processes(
+    settings: NodeSettings, count: int, config: Path | None, options: dict[str, str], log_level: str
+) -> Coroutine[Any, Any, None]:
+    from penstock.cli.processes import check_folder, run_processes, shares  # one broker does without
+
+    shares(settings, count)  # what is wrong is said before anything is started
+    check_folder(settings.data_dir)
+    return run_processes(settings, count, config, options, log_level)
+
+
+def read_values(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """What the file says, overridden by the options. ValueError says what is wrong."""
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -89,7 +122,11 @@ def read_settings(file: Path | None, options: dict[str, Any]) -> NodeSettings:
         unknown = sorted(set(values) - _FILE_KEYS)
         if unknown:
             raise ValueError(f"{file}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_FILE_KEYS))}")
-    values |= options
+    return values | options
+
+
+def read_settings(values: dict[str, Any], broker: dict[str, str]) -> NodeSettings:
+    """How a node runs. `broker`: settings that win over those of the file. ValueError says what is wrong."""
     found: dict[str, Any] = {}
     for name in ("listen", "advertise", "http"):
         if name in values:
@@ -102,7 +139,15 @@ def read_settings(file: Path | None, options: dict[str, Any]) -> NodeSettings:
         found["store"] = str(values["store"])
     if "session_s" in values:
         found["session_s"] = float(values["session_s"])
-    return NodeSettings(settings={name: _text(value) for name, value in values.get("broker", {}).items()}, **found)
+    settings = {name: _text(value) for name, value in values.get("broker", {}).items()}
+    return NodeSettings(settings=settings | broker, **found)
+
+
+def _read_count(values: dict[str, Any]) -> int:
+    count = int(values.get("processes", 1))
+    if not 1 <= count <= PROCESSES_MAX:
+        raise ValueError(f"processes = {count} is not allowed; expected 1 to {PROCESSES_MAX}")
+    return count
 
 
 def _text(value: Any) -> str:

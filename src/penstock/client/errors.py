@@ -67,6 +67,7 @@ TRANSIENT: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,  # whoever asks looks for the coordinator each time
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )

@@ -22,6 +22,7 @@ from penstock.cluster.topics import (
     next_create,
     next_grow,
     plan_abandon,
+    plan_companion,
     plan_delete,
 )
 from penstock.coordination.store import Op, StoreUnavailable
@@ -61,6 +62,23 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)])
 
     await metadata.change(plan)
+
+
+async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
+    """Give a topic's partitions companion logs, unless they have some; their id."""
+    companion = secrets.token_bytes(16)
+
+    def plan(image: ClusterImage) -> list[Op]:
+        topic = _found(image, topic_id)
+        return [] if topic.companion else plan_companion(topic, companion)
+
+    await metadata.change(plan)
+    return _found(metadata.image, topic_id).companion
+
+
+async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:
+    """Remove a topic's companion logs and all that is in them."""
+    await metadata.change(lambda image: plan_companion(_found(image, topic_id), b""))
 
 
 async def reassign(

@@ -7,8 +7,9 @@ well is left alone: a plan moves what a new broker lacks, or what one that goes 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from penstock.cluster.image import Broker, ClusterImage, Place, Topic
-from penstock.cluster.placement import Replicas, Spread, crowding, open_brokers, score
+from penstock.cluster.elections import prefers_another
+from penstock.cluster.image import Broker, ClusterImage, Place, Placed, Topic
+from penstock.cluster.placement import Replicas, Spread, closed_brokers, crowding, open_brokers, score
 from penstock.cluster.reassignment import target_of
 from penstock.foundation.errors import InvalidReplicationFactor
 
@@ -26,6 +27,24 @@ class Move:
     def copies(self) -> int:
         """How many replicas must be copied over the network."""
         return len(set(self.after) - set(self.before))
+
+
+def plan_leaders(image: ClusterImage) -> list[Placed]:
+    """The partitions that could be led by the first of their replicas, and are not."""
+    return [(place, state) for place, state in image.placed() if prefers_another(place, state, image.brokers)]
+
+
+def throttled_replicas(moves: Iterable[Move]) -> dict[str, tuple[str, str]]:
+    """For each topic the replicas that send while these moves are under way, and those that get: as its settings
+    `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name them (KIP-73)."""
+    senders: dict[str, list[str]] = {}
+    getters: dict[str, list[str]] = {}
+    for move in moves:
+        if move.copies:
+            number, new = move.place.number, [node for node in move.after if node not in move.before]
+            senders.setdefault(move.topic, []).extend(f"{number}:{node}" for node in move.before)
+            getters.setdefault(move.topic, []).extend(f"{number}:{node}" for node in new)
+    return {topic: (",".join(senders[topic]), ",".join(getters[topic])) for topic in senders}
 
 
 def plan_rebalance(image: ClusterImage) -> list[Move]:
@@ -64,6 +83,7 @@ class _Layout:
 
     def __init__(self, image: ClusterImage, without: int | None = None) -> None:
         self._image = image
+        self._closed = closed_brokers(image)
         self._before = {place: target_of(state) for place, state in image.placed()}
         self.replicas = dict(self._before)
         table = {broker.node_id: broker for broker in open_brokers(image) if broker.node_id != without}
@@ -71,7 +91,7 @@ class _Layout:
         for replicas in self.replicas.values():
             self.spread.add(replicas)
         # A broker that is away for a while keeps what it has, and counts.
-        self._sharers = (table.keys() | self.spread.replicas.keys()) - image.drained - {without}
+        self._sharers = (table.keys() | self.spread.replicas.keys()) - self._closed - {without}
         self.spread.share = self.spread.replicas.total() / max(1, len(self._sharers))
 
     def moves(self, which: Callable[[Move], bool] = lambda _: True) -> Iterator[Move]:
@@ -111,23 +131,28 @@ class _Layout:
             self._swap(place, node_id, found.node_id)
 
     def resize(self, place: Place, factor: int) -> None:
-        """Add the best brokers, or drop the fullest ones; the preferred leader remains."""
+        """Add the best brokers, or drop the fullest; the preferred leader remains, if it is there and in sync."""
         replicas = self.replicas[place]
         while len(replicas) < factor:
             found = self.spread.choose(place, [self._broker(node) for node in replicas])
             assert found is not None, "there are at least as many brokers as replicas"
             replicas += (found.node_id,)
         while len(replicas) > factor:
-            replicas = self._without_worst(replicas)
+            replicas = self._without_worst(place, replicas)
         if replicas != self.replicas[place]:
             self._set(place, replicas)
 
-    def _without_worst(self, replicas: Replicas) -> Replicas:
-        def rank(dropped: int) -> tuple[tuple[int, int], int, int]:
-            rest = (node for node in replicas if node != dropped)
-            return self._crowding(rest), -self.spread.replicas[dropped], dropped
+    def _without_worst(self, place: Place, replicas: Replicas) -> Replicas:
+        """Those that are gone, or not in sync, go first: the others have what was acknowledged."""
+        isr = self._image.topics[place.topic_id].partitions[place.number].isr
 
-        worst = min(replicas[1:], key=rank)
+        def rank(dropped: int) -> tuple[bool, bool, bool, tuple[int, int], int, int]:
+            rest = (node for node in replicas if node != dropped)
+            is_first, is_there, is_in_sync = dropped == replicas[0], dropped in self.spread.brokers, dropped in isr
+            crowding_left, load = self._crowding(rest), self.spread.replicas[dropped]
+            return is_there, is_in_sync, is_first, crowding_left, -load, dropped
+
+        worst = min(replicas, key=rank)
         return tuple(node for node in replicas if node != worst)
 
     def _crowding(self, replicas: Iterable[int]) -> tuple[int, int]:
@@ -135,7 +160,7 @@ class _Layout:
 
     def mend(self) -> None:
         """Part replicas that share a rack or a machine while another has none, and empty brokers that are drained."""
-        for node_id in sorted(self._image.drained):
+        for node_id in sorted(self._closed):
             self.evacuate(node_id)
         domains = {broker.failure_domain for broker in self.spread.brokers.values()}
         racks = {rack for rack, _ in domains}
@@ -192,10 +217,17 @@ class _Layout:
 
     def level_leaders(self) -> None:
         """Change the order of replicas where a broker would lead more than its share."""
-        leaders = self.spread.leaders
+        while self._level_leaders_once():
+            pass
+
+    def _level_leaders_once(self) -> bool:
+        """One round; whether anything was changed. Every change makes loads more alike, so there is a last one."""
+        leaders, changed = self.spread.leaders, False
         for place, replicas in self.replicas.items():
             first = replicas[0]
             others = [node for node in replicas if node in self.spread.brokers and node != first]
             best = min(others, key=lambda node: (leaders[node], -score(place, node)), default=None)
             if best is not None and (first not in self._sharers or leaders[best] + 1 < leaders[first]):
                 self._set(place, (best, *(node for node in replicas if node != best)))
+                changed = True
+        return changed

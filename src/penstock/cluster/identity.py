@@ -1,8 +1,10 @@
 """Whose a data folder is: noted in the folder itself, so that it cannot be taken for another's."""
 
 import json
+import os
 import secrets
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from penstock.foundation.errors import PenstockError, StorageError
@@ -14,6 +16,23 @@ _FILE: Final = "identity"
 
 class NotOurs(PenstockError):
     """The data folder is another broker's."""
+
+
+class DataFolderInUse(PenstockError):
+    """Another process has this data folder."""
+
+
+def take_folder(folder: Path) -> int:
+    """One process a folder: the lock is the kernel's, so that it goes with the process, or with this descriptor."""
+    lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.lockf(lock_fd, os.F_TLOCK, 0)
+    except OSError:
+        os.close(lock_fd)
+        raise DataFolderInUse(
+            f"{folder} is used by another penstock process; stop it, or give another --data-dir"
+        ) from None
+    return lock_fd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,11 @@ class PartitionState:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether not all of the replicas are in sync; one that is being added may lag."""
+        return len(self.isr) < len(self.replicas) and not {*self.replicas} <= {*self.isr, *self.adding}
+
 
 Placed = tuple[Place, PartitionState]
 
@@ -144,17 +149,28 @@ class Topic:
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
     count: int = AS_MANY_AS_THERE_ARE
     """How many partitions it has by its own key, which is written last."""
+    companion: bytes = b""
+    """The id that its partitions' companion logs have, if they have some. Never given again."""
     version: int = 0
 
     def dump(self) -> bytes:
         """Its own key, as the store holds it."""
-        return keys.encode({"name": self.name, "configs": dict(self.configs), "partitions": self.count})
+        value: dict[str, Any] = {"name": self.name, "configs": dict(self.configs), "partitions": self.count}
+        if self.companion:
+            value["companion"] = uuid_text(self.companion)
+        return keys.encode(value)
 
     @classmethod
     def read(cls, topic_id: bytes, value: Mapping[str, Any], version: int) -> "Topic":
         """Without its partitions, which have keys of their own."""
-        count = value.get("partitions", AS_MANY_AS_THERE_ARE)
-        return cls(topic_id=topic_id, name=value["name"], configs=value["configs"], count=count, version=version)
+        return cls(
+            topic_id=topic_id,
+            name=value["name"],
+            configs=value["configs"],
+            count=value.get("partitions", AS_MANY_AS_THERE_ARE),
+            companion=keys.topic_id_of(value["companion"]) if "companion" in value else b"",
+            version=version,
+        )
 
     @property
     def is_internal(self) -> bool:
@@ -234,12 +250,7 @@ class ClusterImage:
         return self.placed(lambda state: state.leader not in self.brokers)
 
     def under_replicated(self) -> Iterator[Placed]:
-        """The partitions that not all of their replicas are in sync with; one that is being added may lag."""
-        return self.placed(
-            lambda state: (
-                len(state.isr) < len(state.replicas) and {*state.replicas}.difference(state.isr, state.adding)
-            )
-        )
+        return self.placed(lambda state: state.is_under_replicated)
 
     def eligible(self) -> dict[int, int]:
         """The brokers that may join an ISR, and the epochs they are registered with."""
@@ -347,7 +358,7 @@ class _Draft:
         return table
 
     def finish(self, revision: int) -> ClusterImage:
-        for topic_id in self._headers.keys() | self._partitions.keys():
+        for topic_id in dict.fromkeys((*self._headers, *self._partitions)):
             if topic_id in self._reshaped:
                 self._reshape(topic_id)
             else:

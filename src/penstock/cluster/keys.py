@@ -10,6 +10,8 @@ from typing import Any, Final
 from penstock.foundation.ids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "cluster"
+MOVING: Final = "moving"
+"""There while a cluster is moved into this store and not all of it is there: no broker joins meanwhile."""
 BROKERS: Final = "brokers"
 INCARNATIONS: Final = "incarnations"
 BROKER_EPOCHS: Final = "broker-epochs"

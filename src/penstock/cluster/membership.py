@@ -47,17 +47,19 @@ class Membership:
         metadata: Metadata,
         identity: Identity,
         is_lost: Callable[[Topic, int], bool],
+        may_lack: Callable[[Topic], bool],
         note_cluster: Callable[[str], None],
         on_registered: Callable[[int], None],
         on_refused: Callable[[PenstockError], None],
     ) -> None:
-        """`is_lost`: whether a partition's log was in the data folder and is gone. `note_cluster`: the folder belongs
-        to this cluster from now on. `on_registered`: this is the broker's epoch from now on. `on_refused`: another
+        """`is_lost`: whether a partition's log was in the data folder and is gone. `may_lack`: whether the logs of a
+        topic may lack what was acknowledged. `note_cluster`: the folder belongs to this cluster from now on. `on_registered`: this is the broker's epoch from now on. `on_refused`: another
         process has become this broker, so this one must stop."""
         self._store = store
         self._metadata = metadata
         self._identity = identity
         self._is_lost = is_lost
+        self._may_lack = may_lack
         self._note_cluster = note_cluster
         self._on_registered = on_registered
         self._on_refused = on_refused
@@ -94,14 +96,18 @@ class Membership:
         return plan_retire(image, self._identity, None if self._is_new else self._epochs)
 
     async def _leave_isrs(self) -> None:
-        """Before anyone can take this broker for in sync with what it has lost."""
+        """Before anyone can take this broker for in sync with what it has lost, or may have. What may lack something
+        is still the best there is where nobody else is in sync."""
         node_id, begun = self._identity.node_id, set[Place]()
         states: dict[Place, PartitionState] = {}
 
         def plan(image: ClusterImage) -> list[Op]:
             nonlocal states
-            states = leave_isrs(image, self._identity, self._is_lost, begun)
+            states = leave_isrs(image, self._identity, is_doubtful, begun)
             return plan_leave_isrs(node_id, states)
+
+        def is_doubtful(topic: Topic, number: int) -> bool:
+            return self._is_lost(topic, number) or self._may_lack(topic)
 
         await self._metadata.change(plan)
         while states:

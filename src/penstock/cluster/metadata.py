@@ -20,6 +20,8 @@ class Metadata:
         self._store = store
         self.image = ClusterImage()
         self.listeners: list[Callable[[ClusterImage], None]] = []
+        self.on_failed: Callable[[Exception], None] = lambda error: None
+        """Called when a listener has failed: this broker does not follow the cluster any more."""
         self.broker_epoch = NO_EPOCH
         """The registration that this broker has."""
         self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -33,6 +35,9 @@ class Metadata:
         try:
             for listener in tuple(self.listeners):
                 listener(self.image)
+        except Exception as error:  # whatever the mistake: nobody may take this broker for one that follows
+            self.on_failed(error)
+            raise
         finally:
             self._wake()
 

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from penstock.cluster.image import Broker, ClusterImage, Place
+from penstock.cluster.settings import CORDONED
 from penstock.foundation.errors import InvalidReplicationFactor
 
 Replicas = tuple[int, ...]
@@ -25,11 +26,16 @@ def score(place: Place, node_id: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest())
 
 
+def closed_brokers(image: ClusterImage) -> frozenset[int]:
+    """The brokers that are to get no replicas any more: they are drained, or cordoned (KIP-1066)."""
+    cordoned = (node for node, configs in image.broker_configs.items() if node and configs.get(CORDONED, "").strip())
+    return image.drained.union(map(int, cordoned))
+
+
 def open_brokers(image: ClusterImage) -> list[Broker]:
-    """The brokers that may get replicas: those that are there, and neither leave nor are being drained."""
-    return [
-        broker for node, broker in sorted(image.brokers.items()) if not broker.leaving and node not in image.drained
-    ]
+    """The brokers that may get replicas: those that are there, and neither leave nor are closed."""
+    closed = closed_brokers(image)
+    return [broker for node, broker in sorted(image.brokers.items()) if not broker.leaving and node not in closed]
 
 
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:

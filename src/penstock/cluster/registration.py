@@ -47,13 +47,22 @@ class Identity:
 
 def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -> list[Op]:
     """The write that makes the cluster, if this is its first broker. Refuses another cluster's data."""
+    if keys.MOVING in image.versions:
+        raise WrongCluster(
+            "a cluster is being moved into this store, and not all of it is there; "
+            "finish that with `penstock cluster migrate-store`, then start again"
+        )
     if not image.cluster_id:
         if identity.cluster_id:
             raise WrongCluster(
                 f"the data folder belongs to cluster {identity.cluster_id}, and the store knows of no cluster; "
-                "give the address of the store that this cluster was made with, or an empty data folder"
+                "give the address of the store that this cluster was made with, move it there with "
+                "`penstock cluster migrate-store`, or give an empty data folder"
             )
-        return [Put(keys.CLUSTER, keys.encode({"cluster_id": new_cluster_id}), ABSENT)]
+        return [
+            Put(keys.CLUSTER, keys.encode({"cluster_id": new_cluster_id}), ABSENT),
+            Check(keys.MOVING, ABSENT),
+        ]
     if identity.cluster_id not in ("", image.cluster_id):
         raise WrongCluster(
             f"the data folder belongs to cluster {identity.cluster_id}, and the store to {image.cluster_id}; "

@@ -4,7 +4,17 @@ from typing import Final
 
 from penstock.foundation.settings import Kind, Setting, number, switch
 
+CORDONED: Final = "cordoned.log.dirs"
+
 CLUSTER_SETTINGS: Final = (
+    Setting(
+        name=CORDONED,
+        kind=Kind.LIST,
+        default="",
+        choices=("*",),
+        doc="`*` for a broker that is to get no replicas any more, as one that is being drained (KIP-1066). Set it "
+        "while the broker runs: the others do not see its file.",
+    ),
     switch("auto.leader.rebalance.enable", "true", "Whether partitions go back to their preferred leaders."),
     number(
         "leader.imbalance.check.interval.seconds",

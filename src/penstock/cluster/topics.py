@@ -58,6 +58,8 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
+    companion: bytes = b""
+    """The id of its partitions' companion logs, if they are to have some."""
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
@@ -79,7 +81,13 @@ def next_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults
     `owner`: what whoever makes it is known by, and nobody else.
     """
     states = new_partitions(image, wanted, topic_id, defaults)
-    topic = Topic(topic_id=topic_id, name=wanted.name, configs=wanted.configs, count=len(states))
+    topic = Topic(
+        topic_id=topic_id,
+        name=wanted.name,
+        configs=wanted.configs,
+        count=len(states),
+        companion=wanted.companion,
+    )
     last = (
         Put(keys.topic_name(wanted.name), keys.encode(keys.topic(topic_id)), ABSENT),
         Put(keys.topic(topic_id), topic.dump(), ABSENT),
@@ -244,9 +252,20 @@ def more_partitions(
 
 def plan_configure(topic: Topic, configs: Mapping[str, str]) -> list[Op]:
     """The write that gives a topic these settings and no others."""
+    return [_rewritten(topic, replace(topic, configs=configs))]
+
+
+def plan_companion(topic: Topic, companion: bytes) -> list[Op]:
+    """The write that gives a topic's partitions companion logs, or takes away those that they have."""
+    if topic.companion == companion:
+        return []
+    return [_rewritten(topic, replace(topic, companion=companion))]
+
+
+def _rewritten(topic: Topic, changed: Topic) -> Op:
+    """A topic's own key, which says from now on how many partitions there are, if it did not."""
     count = len(topic.partitions) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
-    changed = replace(topic, configs=configs, count=count)
-    return [Put(keys.topic(topic.topic_id), changed.dump(), topic.version)]
+    return Put(keys.topic(topic.topic_id), replace(changed, count=count).dump(), topic.version)
 
 
 def plan_delete(topic: Topic, name_version: int) -> list[Op]:

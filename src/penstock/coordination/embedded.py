@@ -5,6 +5,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from penstock.coordination.store import (
     checked,
 )
 from penstock.coordination.watchers import Watchers
+from penstock.foundation.errors import PenstockError
 
 T = TypeVar("T")
 
@@ -30,17 +32,36 @@ CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, v
 CREATE TABLE IF NOT EXISTS revision (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value INTEGER NOT NULL);
 INSERT OR IGNORE INTO revision VALUES (1, 0);
 CREATE TABLE IF NOT EXISTS leased (key TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS moved (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    url TEXT NOT NULL, move_id TEXT NOT NULL, is_done INTEGER NOT NULL
+);
 """
+
+
+class StoreMoved(PenstockError):
+    """What this store held is kept elsewhere now: no broker may start on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Where a store's keys have gone, or are going as long as it is not done; and which move that is."""
+
+    url: str
+    move_id: str
+    is_done: bool = False
 
 
 class EmbeddedStore:
     """One thread owns the database; the event loop asks it. A key's version is the revision of its last change.
 
     Its session is the time between `open` and `close`. After a crash, the next `open` removes what was leased.
+    `opens_sealed`: for whoever moves its keys elsewhere. A store that is sealed is opened by nobody else.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, opens_sealed: bool = False) -> None:
         self._path = path
+        self._opens_sealed = opens_sealed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._database: sqlite3.Connection | None = None
         self._watchers = Watchers()
@@ -62,11 +83,24 @@ class EmbeddedStore:
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("PRAGMA synchronous=FULL")
             database.executescript(_SCHEMA)
-        except sqlite3.Error:
+            self._check_seal(database)
+        except (sqlite3.Error, StoreMoved):
             database.close()
             raise
         self._database = database
         self._end_leases()
+
+    def _check_seal(self, database: sqlite3.Connection) -> None:
+        seal = _read_seal(database)
+        if seal is None or self._opens_sealed:
+            return
+        folder = self._path.parent
+        if seal.is_done:
+            raise StoreMoved(f"the cluster of {folder} was moved to {seal.url}; start with --store {seal.url}")
+        raise StoreMoved(
+            f"the cluster of {folder} is being moved to {seal.url}; finish that with "
+            f"`penstock cluster migrate-store --data-dir {folder} --to {seal.url} --execute`, then start with --store"
+        )
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         if self._is_closed:
@@ -87,6 +121,21 @@ class EmbeddedStore:
     def _get(self, key: str) -> Versioned | None:
         row = self._db.execute("SELECT value, version FROM entries WHERE key = ?", (key,)).fetchone()
         return Versioned(value=row[0], version=row[1]) if row else None
+
+    async def seal(self) -> Seal | None:
+        """Where its keys have gone, if they have."""
+        return await self._on_thread(lambda: _read_seal(self._db))
+
+    async def put_seal(self, seal: Seal) -> None:
+        """From now on no broker opens this store."""
+
+        def put() -> None:
+            with self._db:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO moved VALUES (1, ?, ?, ?)", (seal.url, seal.move_id, seal.is_done)
+                )
+
+        await self._on_thread(put)
 
     async def transact(self, ops: Sequence[Op]) -> int:
         # A caller that is cancelled must not keep from the watchers what the thread has done already.
@@ -170,3 +219,8 @@ class EmbeddedStore:
         with contextlib.suppress(sqlite3.Error):  # a full disk, say: the next open does it
             self._end_leases()
         self._db.close()
+
+
+def _read_seal(database: sqlite3.Connection) -> Seal | None:
+    row = database.execute("SELECT url, move_id, is_done FROM moved").fetchone()
+    return Seal(url=row[0], move_id=row[1], is_done=bool(row[2])) if row else None

@@ -133,9 +133,12 @@ class EtcdClient:
             raise
         except UsageError as error:
             raise StoreUnavailable(f"the connection to {self.name} is closed") from error
+        except asyncio.InvalidStateError as error:
+            raise StoreUnavailable(f"the call to {self.name} was broken off") from error
         except asyncio.CancelledError as error:
-            if self._is_closed and not is_cancelled():
-                raise StoreUnavailable(f"the connection to {self.name} is closed") from error
+            # Not this task, but its call: the connection was closed, or another server was turned to meanwhile.
+            if not is_cancelled():
+                raise StoreUnavailable(f"the call to {self.name} was broken off") from error
             raise
 
     async def close(self) -> None:

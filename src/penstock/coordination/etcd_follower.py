@@ -10,11 +10,13 @@ from grpc import StatusCode
 from penstock.coordination.etcd_client import EtcdClient, Refused, is_cancelled
 from penstock.coordination.etcd_session import HAS_LEADER, PAUSE_S
 from penstock.coordination.store import Change, StoreUnavailable, Versioned, Watcher
-from penstock.coordination.watchers import Watchers
+from penstock.coordination.watchers import Watchers, in_time
 
 logger = logging.getLogger(__name__)
 
 KEYS_AT_ONCE: Final = 500
+BEGIN_S: Final = 1.0
+"""How long it takes at most to ask a server that is connected."""
 
 
 class EtcdFollower:
@@ -66,7 +68,7 @@ class EtcdFollower:
                     snapshot = await self._snapshot("")
                     self._position = snapshot.revision
                     self._watchers.tell(snapshot)
-                await self._client.write(self._begin)
+                await self._client.write(self._begin, BEGIN_S)
                 await self._follow()
             except StoreUnavailable as error:
                 self._client.move_from(self._channel)
@@ -75,14 +77,16 @@ class EtcdFollower:
             finally:
                 self._break_off()
 
-    async def _begin(self, channel: Any, _timeout_s: float) -> None:
+    async def _begin(self, channel: Any, timeout_s: float) -> None:
         assert self._position is not None
         self._channel = channel
         self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
         wanted = rpc.WatchCreateRequest(
             key=self._root, range_end=end_of(self._root), start_revision=self._position + 1
         )
-        await self._call.write(rpc.WatchRequest(create_request=wanted))
+        # A call that is broken off before it has begun never tells whoever writes to it.
+        async with in_time(timeout_s, self._client.name):
+            await self._call.write(rpc.WatchRequest(create_request=wanted))
 
     async def _follow(self) -> None:
         """Tell what comes, until the stream breaks off or what it should begin with is gone."""

@@ -126,8 +126,10 @@ class EtcdSession:
     async def _keep_alive(self, channel: Any, timeout_s: float) -> int:
         call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=timeout_s, metadata=HAS_LEADER)
         try:
-            await call.write(rpc.LeaseKeepAliveRequest(ID=self.lease))
-            answer = await call.read()
+            # Its own deadline does not end a call that could not begin.
+            async with in_time(timeout_s, self._client.name):
+                await call.write(rpc.LeaseKeepAliveRequest(ID=self.lease))
+                answer = await call.read()
         finally:
             call.cancel()
         if not isinstance(answer, rpc.LeaseKeepAliveResponse):

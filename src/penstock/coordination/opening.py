@@ -11,6 +11,7 @@ from penstock.coordination.store import TIMEOUT_S, Store
 from penstock.foundation.errors import InvalidConfig
 
 EMBEDDED: Final = "embedded"
+EMBEDDED_FILE: Final = "metadata.db"
 ROOT: Final = "/penstock"
 """Where keys stand if the address does not say."""
 _PORTS: Final = {"zookeeper": 2181, "etcd": 2379}
@@ -34,14 +35,12 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
 
     Servers have limits of their own for that (ZooKeeper: 2 to 20 ticks; etcd: 1.5 election timeouts or more).
     InvalidConfig if the address makes no sense or needs a library that is not there, StoreUnavailable if no server
-    answers.
+    answers, StoreMoved if the embedded one has been moved elsewhere.
     """
     if ttl_s <= 0:
         raise InvalidConfig(f"a session lives for more than 0 seconds, got {ttl_s:g}")
     if url == EMBEDDED:
-        embedded = EmbeddedStore(data_dir / "metadata.db")
-        await embedded.open()
-        return embedded
+        return await open_embedded(data_dir)
     address = parse(url)
     # Every broker begins with another server, and turns to the next one when that fails: never at once to the same.
     servers = random.sample(address.servers, len(address.servers))
@@ -51,6 +50,17 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
         made = _module(address).EtcdStore(servers, address.root, ttl_s=ttl_s, timeout_s=timeout_s)
     await made.open()
     store: Store = made
+    return store
+
+
+async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> EmbeddedStore:
+    """The store that lies in a data folder. `opens_sealed`: though it was moved elsewhere."""
+    store = EmbeddedStore(data_dir / EMBEDDED_FILE, opens_sealed=opens_sealed)
+    try:
+        await store.open()
+    except BaseException:
+        await store.close()
+        raise
     return store
 
 

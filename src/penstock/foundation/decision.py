@@ -7,7 +7,6 @@ and must be right whether or not the records of that decision could be persisted
 applied, and who waits is told to try again.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 NO_PRODUCER: Final = -1
@@ -24,8 +23,7 @@ class ProducerKey(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(NamedTuple):
     """A command that is a client's request, as it came over the wire; the reply is the response to it."""
 
     body: Any
@@ -55,14 +53,12 @@ class StateRecord:
         return f"StateRecord(key={self.key!r}, value={self.value!r})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     ticket: Ticket
     value: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """What to persist, then to whom to say what, then what else to do."""
 
     persist: tuple[StateRecord, ...] = ()
@@ -73,6 +69,23 @@ class Decision:
 
 
 NOTHING: Final = Decision()
+
+
+class Repeated(Protocol):
+    """A decision that a machine makes over and over, and that differs by what is said each time. Pure as well.
+
+    It stands for a command, for `decide` and `apply`, and must come to what these would come to.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many records it persists."""
+
+    def decide(self, said: Any, now_ms: int) -> bytes | None:
+        """The records, as they stand in a batch of this time; None if the machine itself must be asked."""
+
+    def apply(self, said: Any, now_ms: int) -> None:
+        """The records were persisted."""
 
 
 class StateMachine(Protocol):

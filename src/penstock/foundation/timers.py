@@ -1,7 +1,7 @@
 """Times at which something is due, by a key. Pure."""
 
 from collections.abc import Hashable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -9,7 +9,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Timers(Generic[K]):
-    """One time for each key. Memory is bounded by the keys: stale entries are swept when they outnumber them."""
+    """One time for each key. Memory is bounded by the keys: stale entries are swept when they outnumber them.
+
+    A key that is put off keeps its place among the others until that comes up: most are put off again before.
+    """
 
     def __init__(self) -> None:
         self._due: dict[K, tuple[int, int]] = {}
@@ -18,8 +21,10 @@ class Timers(Generic[K]):
 
     def set(self, key: K, at_ms: int) -> None:
         """Due at this time, and no longer at the one that was set before."""
-        entry = (at_ms, next(self._numbers))
-        self._due[key] = entry
+        before = self._due.get(key)
+        self._due[key] = entry = (at_ms, next(self._numbers))
+        if before is not None and before[0] <= at_ms:
+            return  # there is an entry for it that is no later; see `next_ms`
         heappush(self._heap, (*entry, key))
         if len(self._heap) > 2 * len(self._due) + 64:
             self._heap = sorted((at, number, key) for key, (at, number) in self._due.items())
@@ -31,11 +36,27 @@ class Timers(Generic[K]):
         return key in self._due
 
     @property
+    def early_ms(self) -> int | None:
+        """When the first of all is due, or sooner, and found at once: who comes too early asks again."""
+        heap = self._heap
+        while heap and heap[0][2] not in self._due:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    @property
     def next_ms(self) -> int | None:
         """When the first of all is due."""
-        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][:2]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap:
+            at_ms, number, key = heap[0]
+            due = self._due.get(key)
+            if due is None:
+                heappop(heap)
+            elif due != (at_ms, number):
+                heapreplace(heap, (*due, key))
+            else:
+                break
+        return heap[0][0] if heap else None
 
     def take(self, now_ms: int) -> K | None:
         """The first key that is due by now, which is then set no more."""

@@ -6,9 +6,9 @@ result on every broker.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.groups.consumer_members import TopicIdPartition
 from penstock.groups.settings import RANGE, UNIFORM
@@ -23,12 +23,11 @@ Shares = dict[str, frozenset[TopicIdPartition]]
 """What each member is to have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscriber:
+class Subscriber(NamedTuple):
     """A member as an assignor sees it."""
 
     member_id: str
-    instance_id: str | None = None
+    instance_id: str | None
     topics: frozenset[bytes]
     held: frozenset[TopicIdPartition] = frozenset()
     """What the last target gave it."""
@@ -77,26 +76,39 @@ def _share_evenly(order: Sequence[Subscriber], partitions: Partitions) -> Shares
     if not order:
         return {}
     table = _subscribed(order, partitions)
-    free = {TopicIdPartition(topic_id, number) for topic_id, numbers in table.items() for number in numbers}
+    free = set().union(*(_places(topic_id, tuple(numbers)) for topic_id, numbers in table.items()))
     size, larger = divmod(len(free), len(order))
-    kept: dict[str, list[TopicIdPartition]] = {}
+    shares: Shares = {}
     for one in order:
-        kept[one.member_id] = sorted(one.held & free)
-        free -= one.held
+        shares[one.member_id] = held = one.held if one.held <= free else one.held & free
+        free -= held
     # Whoever holds most keeps the odd ones, so that nobody gives one up only for another to take it.
-    fullest = sorted(kept, key=lambda member_id: (-len(kept[member_id]), member_id))
+    fullest = sorted(shares, key=lambda member_id: -len(shares[member_id]))  # of equals, the first by name
     limits = {member_id: size + (index < larger) for index, member_id in enumerate(fullest)}
-    for member_id, share in kept.items():
-        free.update(share[limits[member_id] :])
-        del share[limits[member_id] :]
-    hungry = deque(member_id for member_id in kept if len(kept[member_id]) < limits[member_id])
+    hungry: deque[tuple[str, list[TopicIdPartition]]] = deque()
+    for member_id, share in shares.items():
+        limit = limits[member_id]
+        if len(share) > limit:
+            kept = sorted(share)
+            free.update(kept[limit:])
+            shares[member_id] = frozenset(kept[:limit])
+        elif len(share) < limit:
+            hungry.append((member_id, list(share)))
     for place in sorted(free):
         # Dealt out one by one, so that a topic is spread over many.
-        member_id = hungry.popleft()
-        kept[member_id].append(place)
-        if len(kept[member_id]) < limits[member_id]:
-            hungry.append(member_id)
-    return {member_id: frozenset(share) for member_id, share in kept.items()}
+        member_id, taken = hungry.popleft()
+        taken.append(place)
+        if len(taken) < limits[member_id]:
+            hungry.append((member_id, taken))
+        else:
+            shares[member_id] = frozenset(taken)
+    return shares
+
+
+@lru_cache(maxsize=64)
+def _places(topic_id: bytes, numbers: tuple[int, ...]) -> frozenset[TopicIdPartition]:
+    """While a group comes together its topics are shared out many times over, and making these takes longest."""
+    return frozenset(TopicIdPartition(topic_id, number) for number in numbers)
 
 
 class _Scales:

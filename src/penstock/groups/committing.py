@@ -54,8 +54,8 @@ def commit(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         held,
         out,
         request.group_id,
-        [(topic, _find(held, topic, ask.version)) for topic in request.topics],
-        lambda places: _check(held, request, places, ask.version, now_ms),
+        [(topic, find_topic(held, topic, ask.version)) for topic in request.topics],
+        lambda places: check_commit(held, request, places, ask.version, now_ms),
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
     )
@@ -96,7 +96,8 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
     return out.decision(ProducerKey(request.producer_id, request.producer_epoch))
 
 
-def _find(held: Holder, topic: OffsetCommitRequestTopic, version: int) -> Topic | ErrorCode:
+def find_topic(held: Holder, topic: OffsetCommitRequestTopic, version: int) -> Topic | ErrorCode:
+    """The topic that a client means, or what it is told if there is none."""
     if version >= IDS_FROM_VERSION:
         return held.image.topics.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     return held.image.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -160,7 +161,8 @@ def _code_of(check: Callable[[Places], None], places: Places) -> int:
 # -- who may commit
 
 
-def _check(held: Holder, request: OffsetCommitRequest, places: Places, version: int, now_ms: int) -> None:
+def check_commit(held: Holder, request: OffsetCommitRequest, places: Places, version: int, now_ms: int) -> None:
+    """Raises what stands against an OffsetCommit as a whole. A classic member that may commit has been heard of."""
     who = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     group = held.groups.get(request.group_id)
     if group is None:

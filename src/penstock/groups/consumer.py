@@ -5,7 +5,6 @@ Some or all of its members may speak the classic protocol: see hosting.py.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -30,7 +29,6 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.wire.state import state_record
 
 SESSION: Final = "session"
 """The timer of a member that has to be heard of."""
@@ -166,7 +164,7 @@ class ConsumerGroup:
         changes = consumer_records.without_members(self.group_id, self.state.members)
         changes += [consumer_records.without_regex(self.group_id, text) for text in self.state.regexes]
         changes += consumer_records.without_group(self.group_id)
-        return tuple(state_record(*change) for change in changes)
+        return tuple(map(consumer_records.to_record, changes))
 
     # -- heartbeats
 
@@ -184,7 +182,8 @@ class ConsumerGroup:
         draft = Draft(self.state)
         before = self._admit(draft, ask)
         after = self.advance(draft, before, updated(before, ask), owned_in(request), now_ms)
-        told = request.member_epoch == JOINING or is_full(request) or after.assigned != before.assigned
+        is_moved = after is not before and after.assigned != before.assigned
+        told = request.member_epoch == JOINING or is_full(request) or is_moved
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
@@ -214,7 +213,7 @@ class ConsumerGroup:
             return Member(member_id=member_id)
         member = self.member(member_id)
         check_epoch(member, request)
-        return replace(member, epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
+        return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
     def check_room(self, member_id: str, holder: Member | None) -> None:
         """Raises GroupMaxSizeReached. Whoever is a member, or takes over the place of one (the holder), has room."""
@@ -239,7 +238,7 @@ class ConsumerGroup:
     def succeed(self, draft: Draft, holder: Member, member_id: str) -> Member:
         """A static member is back under another id, and takes over what it had."""
         target = draft.state.targets.get(holder.member_id, frozenset())
-        successor = replace(holder, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
+        successor = holder._replace(member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         draft.put(
             *consumer_records.without_members(self.group_id, (holder.member_id,)),
             consumer_records.member_metadata(self.group_id, successor),
@@ -257,10 +256,10 @@ class ConsumerGroup:
         now_ms: int,
     ) -> Member:
         """A member says what it wants (`member`, until now `before`) and owns: the member one step further."""
-        resubscribed = (member.topic_names, member.topic_regex) != (before.topic_names, before.topic_regex)
+        resubscribed = member.wishes != before.wishes
         self._update(draft, before, member, resubscribed, now_ms)
         after = self._reconciled(draft.state, member, resubscribed, owned)
-        if after != member:
+        if after is not member and after != member:
             draft.put(consumer_records.current_assignment(self.group_id, after))
             if after.must_revoke:
                 self._expect_revocation(after, now_ms)
@@ -272,12 +271,14 @@ class ConsumerGroup:
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         is_urgent = is_new or resubscribed
-        if is_new or member != before:
+        if is_new or (member is not before and member != before):
             if member.topic_regex and member.topic_regex != before.topic_regex:
                 self._patterns.check(member.topic_regex)
-            preferred = preferred_assignor(state.members.values(), assignors)
+            has_other_vote = member.assignor != before.assignor
+            preferred = preferred_assignor(state.members.values(), assignors) if has_other_vote else ""
             draft.put(consumer_records.member_metadata(self.group_id, member))
-            is_urgent |= preferred != preferred_assignor(draft.state.members.values(), assignors)
+            if has_other_vote:
+                is_urgent |= preferred != preferred_assignor(draft.state.members.values(), assignors)
         if is_urgent or not self._has_seen(self.image):
             self._resolve(draft, is_urgent, now_ms)
         if draft.state.epoch > draft.state.target_epoch:
@@ -308,9 +309,9 @@ class ConsumerGroup:
         if request.member_epoch == AWAY:
             # Its partitions wait for it until the session is over. It owns none of them, so what it had to give up is
             # free, and what it gets back it will have had from the start (KIP-1251).
-            away = replace(member, epoch=AWAY, assigned=dict.fromkeys(member.assigned, 0), revoking=NOTHING_HELD)
+            away = member._replace(epoch=AWAY, assigned=dict.fromkeys(member.assigned, 0), revoking=NOTHING_HELD)
             persist: tuple[StateRecord, ...] = (
-                state_record(*consumer_records.current_assignment(self.group_id, away)),
+                consumer_records.to_record(consumer_records.current_assignment(self.group_id, away)),
             )
         else:
             persist = self.without((member,), now_ms)

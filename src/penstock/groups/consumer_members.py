@@ -1,8 +1,8 @@
 """Members of a consumer group (KIP-848): what they ask for, what they hold, and how far they have come."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -42,8 +42,12 @@ class MemberState(IntEnum):
         return cls(number) if number in (0, 1, 2) else cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(NamedTuple):
+    """One member. A tuple, since one or two are made of every heartbeat that changes something.
+
+    What it says about itself comes first, then what it holds: the two are kept in records of their own.
+    """
+
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -60,9 +64,22 @@ class Member:
     previous_epoch: int = JOINING
     """The epoch that it may still speak of, if the response that told it the newest was lost."""
     state: MemberState = MemberState.STABLE
-    assigned: Held = field(default_factory=lambda: NOTHING_HELD)
-    revoking: Held = field(default_factory=lambda: NOTHING_HELD)
+    assigned: Held = NOTHING_HELD
+    revoking: Held = NOTHING_HELD
     """No longer assigned, and the member's own until it says that it gave them up."""
+
+    def saying(self, other: "Member") -> "Member":
+        """The member with what another one says about itself."""
+        return _new_member((*other[:_HOLDS_FROM], *self[_HOLDS_FROM:]))
+
+    def holding(self, other: "Member") -> "Member":
+        """The member with what another one holds, and how far that one has come."""
+        return _new_member((*self[:_HOLDS_FROM], *other[_HOLDS_FROM:]))
+
+    @property
+    def wishes(self) -> tuple[frozenset[str], str]:
+        """What it subscribes to."""
+        return self.topic_names, self.topic_regex
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -71,6 +88,10 @@ class Member:
     def must_revoke(self) -> bool:
         """Whether the rebalance timeout runs."""
         return self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch > JOINING and self.classic is None
+
+
+_HOLDS_FROM: Final = Member._fields.index("epoch")
+_new_member: Final = partial(tuple.__new__, Member)  # of its fields; a third of the time of NamedTuple's own
 
 
 def by_topic(places: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:

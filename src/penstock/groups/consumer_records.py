@@ -1,9 +1,9 @@
 """A consumer group's records, made of what the group knows and read back into it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.foundation.decision import StateRecord
 from penstock.groups import records
 from penstock.groups.consumer_members import Held, Member, MemberState, TopicIdPartition, by_topic
 from penstock.groups.records import (
@@ -19,6 +19,7 @@ from penstock.groups.records import (
     RegularExpressionKey,
     TargetTopicPartitions,
 )
+from penstock.wire.state import state_record
 
 KINDS: Final[Mapping[int, tuple[type, type]]] = {
     records.CONSUMER_GROUP_METADATA: (GroupKey, ConsumerGroupMetadataValue),
@@ -44,11 +45,24 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
 
 
 class Change(NamedTuple):
-    """One record, decoded: its kind, its key, and its value, None if it is gone."""
+    """One record: its kind, its key, and what it says, None if that is gone.
+
+    What it says of a member is a Member, what it says of a target the partitions: what has just been worked out need
+    not be read back from what is written of it.
+    """
 
     kind: int
     key: Any
     value: Any | None
+
+
+def to_record(change: Change) -> StateRecord:
+    """As it is persisted."""
+    kind, key, value = change
+    write = _WRITERS.get(kind)
+    if value is None or write is None:
+        return state_record(kind, key, value)
+    return state_record(kind, key, write(value), meant=value)
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
@@ -62,42 +76,18 @@ def target_epoch(group_id: str, epoch: int, at_ms: int) -> Change:
 
 
 def target(group_id: str, member_id: str, places: Iterable[TopicIdPartition]) -> Change:
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            TargetTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(places).items()
-        ]
-    )
     key = MemberKey(group=group_id, member_id=member_id)
-    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, value)
+    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, frozenset(places))
 
 
 def member_metadata(group_id: str, member: Member) -> Change:
-    value = ConsumerGroupMemberMetadataValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_regex,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.assignor,
-        classic_member_metadata=member.classic,
-    )
     key = MemberKey(group=group_id, member_id=member.member_id)
-    return Change(records.CONSUMER_GROUP_MEMBER_METADATA, key, value)
+    return Change(records.CONSUMER_GROUP_MEMBER_METADATA, key, member)
 
 
 def current_assignment(group_id: str, member: Member) -> Change:
-    value = ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=member.epoch,
-        previous_member_epoch=member.previous_epoch,
-        state=member.state,
-        assigned_partitions=_write_held(member.assigned),
-        partitions_pending_revocation=_write_held(member.revoking),
-    )
     key = MemberKey(group=group_id, member_id=member.member_id)
-    return Change(records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, value)
+    return Change(records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, member)
 
 
 def regex(group_id: str, text: str, topics: Iterable[str], version: int, at_ms: int) -> Change:
@@ -130,9 +120,54 @@ def without_group(group_id: str) -> list[Change]:
     return [Change(kind, GroupKey(group=group_id), None) for kind in kinds]
 
 
-def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
-    return replace(
-        member,
+# -- what is written, and read back
+
+
+def _write_target(places: frozenset[TopicIdPartition]) -> ConsumerGroupTargetAssignmentMemberValue:
+    return ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[
+            TargetTopicPartitions(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in by_topic(places).items()
+        ]
+    )
+
+
+def _write_metadata(member: Member) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+        classic_member_metadata=member.classic,
+    )
+
+
+def _write_current(member: Member) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_write_held(member.assigned),
+        partitions_pending_revocation=_write_held(member.revoking),
+    )
+
+
+_WRITERS: Final[Mapping[int, Callable[[Any], Any]]] = {
+    records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: _write_target,
+    records.CONSUMER_GROUP_MEMBER_METADATA: _write_metadata,
+    records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: _write_current,
+}
+
+
+def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue | Member) -> Member:
+    """The member with what it says about itself."""
+    if isinstance(value, Member):
+        return member.saying(value)
+    return member._replace(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,
@@ -145,9 +180,11 @@ def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Me
     )
 
 
-def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue) -> Member:
-    return replace(
-        member,
+def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue | Member) -> Member:
+    """The member with what it holds."""
+    if isinstance(value, Member):
+        return member.holding(value)
+    return member._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=MemberState.of(value.state),
@@ -156,7 +193,11 @@ def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValu
     )
 
 
-def read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> frozenset[TopicIdPartition]:
+def read_target(
+    value: ConsumerGroupTargetAssignmentMemberValue | frozenset[TopicIdPartition],
+) -> frozenset[TopicIdPartition]:
+    if isinstance(value, frozenset):
+        return value
     return frozenset(
         TopicIdPartition(topic.topic_id, number) for topic in value.topic_partitions for number in topic.partitions
     )

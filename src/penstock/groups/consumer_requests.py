@@ -1,7 +1,6 @@
 """What a member of a consumer group says in a heartbeat, and whether that makes sense (KIP-848)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from penstock.foundation.decision import Ask
@@ -90,8 +89,13 @@ def updated(member: Member, ask: Ask) -> Member:
     request: ConsumerGroupHeartbeatRequest = ask.body
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    return replace(
-        member,
+    if _says_nothing(request) and (member.client_id, member.client_host, member.classic) == (
+        ask.client_id,
+        ask.client_host,
+        None,
+    ):
+        return member
+    return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=ask.client_id,
@@ -102,6 +106,18 @@ def updated(member: Member, ask: Ask) -> Member:
         assignor=member.assignor if request.server_assignor is None else request.server_assignor,
         classic=None,
     )
+
+
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the member says only that it is there, as it does nearly always."""
+    said = (
+        request.instance_id,
+        request.rack_id,
+        request.subscribed_topic_names,
+        request.subscribed_topic_regex,
+        request.server_assignor,
+    )
+    return request.rebalance_timeout_ms == -1 and all(value is None for value in said)
 
 
 def assignment_of(held: Held) -> Assignment:

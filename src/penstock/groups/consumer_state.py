@@ -1,13 +1,11 @@
 """What a consumer group remembers. All of it stands in records, and `apply` is the only place that changes it."""
 
-from dataclasses import replace
 from typing import Any
 
 from penstock.foundation.decision import StateRecord
 from penstock.groups import records
 from penstock.groups.consumer_members import LEAVING, NOTHING_HELD, Member, TopicIdPartition
-from penstock.groups.consumer_records import Change, read_current, read_metadata, read_target
-from penstock.wire.state import state_record
+from penstock.groups.consumer_records import Change, read_current, read_metadata, read_target, to_record
 
 
 class GroupState:
@@ -38,6 +36,7 @@ class GroupState:
         made.members, made.by_instance = dict(self.members), dict(self.by_instance)
         made.targets, made.owners = dict(self.targets), dict(self.owners)
         made.regexes, made.is_dead = dict(self.regexes), self.is_dead
+        made._subscribed = self.subscribed()  # it is asked for after most changes, and few change it
         return made
 
     # -- what follows from it
@@ -57,6 +56,8 @@ class GroupState:
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """The names that a member subscribes to, its expression resolved."""
+        if not member.topic_regex:
+            return member.topic_names
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
 
     def subscribed(self) -> frozenset[str]:
@@ -75,7 +76,6 @@ class GroupState:
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
         """A record holds from now on. What a compacted log has lost is not missed: any order will do."""
-        self._subscribed = None
         match kind:
             case records.CONSUMER_GROUP_METADATA:
                 self.is_dead = value is None
@@ -100,9 +100,10 @@ class GroupState:
                     self._put(member, read_current(member, value))
                 elif key.member_id in self.members:
                     member = self.members[key.member_id]
-                    gone = replace(member, epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
+                    gone = member._replace(epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
                     self._put(member, gone)
             case records.CONSUMER_GROUP_REGULAR_EXPRESSION:
+                self._subscribed = None
                 if value is None:
                     self.regexes.pop(key.regular_expression, None)
                 else:
@@ -113,6 +114,7 @@ class GroupState:
 
     def _put(self, old: Member | None, new: Member | None) -> None:
         """A member in the place of what it was, and with it all that is found by it."""
+        self._note_subscription(old, new)
         if old is not None:
             for held in (old.assigned, old.revoking):
                 for place in held:
@@ -128,6 +130,17 @@ class GroupState:
             if new.instance_id is not None:
                 self.by_instance[new.instance_id] = new.member_id
             self.members[new.member_id] = new
+
+    def _note_subscription(self, old: Member | None, new: Member | None) -> None:
+        """What all subscribe to together stays as it is if one comes who wants no more than that."""
+        known = self._subscribed
+        before = self.members.get(old.member_id) if old is not None else None
+        if known is None or (before is None and new is None):
+            return
+        if before is not None and new is not None and before.wishes == new.wishes:
+            return
+        if before is not None or new is None or new.topic_regex or not new.topic_names <= known:
+            self._subscribed = None
 
 
 class Draft:
@@ -146,4 +159,4 @@ class Draft:
 
     @property
     def records(self) -> tuple[StateRecord, ...]:
-        return tuple(state_record(*change) for change in self._changes)
+        return tuple(map(to_record, self._changes))

@@ -5,7 +5,6 @@ the newer protocol (consumer.py). Here groups are found, made, told of time and 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -127,12 +126,13 @@ class GroupCoordinator:
         if group is None:
             return NOTHING
         decision = group.due(kind, member_id, now_ms)
-        self._settle(group_id)
+        self.settle(group_id)
         return decision
 
     @property
     def wake_at_ms(self) -> int | None:
-        return self._timers.next_ms
+        """Or sooner: members are heard of all the time, and each time their sessions end later."""
+        return self._timers.early_ms
 
     def loaded(self, now_ms: int) -> None:
         for group in self.groups.values():
@@ -144,7 +144,8 @@ class GroupCoordinator:
         if kind == records.OFFSET_COMMIT:
             key, offset = read_record(record, records.OffsetCommitKey, records.OffsetCommitValue)
             self.offsets.apply(key, offset, producer_id)
-            self._settle(key.group)
+            if offset is None or key.group not in self.groups:
+                self.settle(key.group)
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
         elif kind in consumer_records.KINDS:
@@ -152,7 +153,7 @@ class GroupCoordinator:
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed):
-            self._settle(group_id)
+            self.settle(group_id)
 
     # -- which groups there are
 
@@ -166,7 +167,7 @@ class GroupCoordinator:
             group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
                 del self.groups[group_id]
-        self._settle(group_id)
+        self.settle(group_id)
 
     def _apply_consumer(self, kind: int, record: StateRecord) -> None:
         """The last record says of which kind a group is."""
@@ -183,9 +184,9 @@ class GroupCoordinator:
             group.apply_record(kind, key, value)
             if kind == records.CONSUMER_GROUP_METADATA and value is None:
                 del self.groups[key.group]
-        self._settle(key.group)
+        self.settle(key.group)
 
-    def _settle(self, group_id: str) -> None:
+    def settle(self, group_id: str) -> None:
         """Offsets alone make a group, and a classic one that nothing holds any more is none."""
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
@@ -254,7 +255,7 @@ class GroupCoordinator:
             return hosting.leave(group, ticket, ask, now_ms)
         out = Outbox()
         attending.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
-        self._settle(group_id)
+        self.settle(group_id)
         return out.decision()
 
     def _group_of_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
@@ -282,7 +283,7 @@ class GroupCoordinator:
         else:
             decision = draft.heartbeat(ticket, ask, now_ms)
             before = group.tombstones() if group else ()
-            decision = replace(decision, persist=(*before, *decision.persist))
+            decision = decision._replace(persist=(*before, *decision.persist))
         self._drafts[request.group_id] = draft
         return decision
 

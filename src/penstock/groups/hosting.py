@@ -6,7 +6,6 @@ join again: because there is a new target, to say that it gave something up, or 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
@@ -112,14 +111,13 @@ def _admit(
         member_id = group.new_member_id(instance_id)
         holder = group.holder(instance_id)
         member = group.succeed(draft, holder, member_id) if holder is not None else Member(member_id=member_id)
-    return replace(member, epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
+    return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
 
 def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: ConsumerProtocolSubscription) -> Member:
     """The member with what it says about itself."""
     request: JoinGroupRequest = ask.body
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=ask.client_id,

@@ -1,10 +1,11 @@
 """Offsets that groups have committed, and those that will count once a transaction has committed."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
+from penstock.cluster.image import Topic
 from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.groups.records import (
     OFFSET_COMMIT,
@@ -13,6 +14,7 @@ from penstock.groups.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from penstock.wire.holes import Holes, find_holes
 from penstock.wire.schema import NIL_UUID
 from penstock.wire.state import state_record
 
@@ -23,9 +25,8 @@ Place = tuple[str, int]
 """A topic's name and a partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """Where a group is in a partition."""
+class Committed(NamedTuple):
+    """Where a group is in a partition. One is made of every commit, which is why it is a tuple."""
 
     offset: int
     leader_epoch: int
@@ -38,11 +39,15 @@ class Committed:
     """Its turn in the log: of a plain commit and a transaction's, the later one counts, whenever the marker comes."""
 
     def to_record(self, group_id: str, topic: str, partition: int) -> StateRecord:
+        key, written = _key(group_id, topic, partition)
         if self.expires_ms != NO_EXPIRY:
-            version = OFFSET_COMMIT_VERSION_WITH_EXPIRY
-        else:
-            version = OFFSET_COMMIT_VERSION if self.topic_id == NIL_UUID else OFFSET_COMMIT_VERSION_WITH_ID
-        value = OffsetCommitValue(
+            return state_record(OFFSET_COMMIT, key, self._value(), OFFSET_COMMIT_VERSION_WITH_EXPIRY, meant=self)
+        layout, (head, _, _, metadata, _, end) = _value_like(self.metadata, self.topic_id)
+        value = layout.pack(head, self.offset, self.leader_epoch, metadata, self.committed_ms, end)
+        return StateRecord(key=written, value=value, parsed=(key, self))
+
+    def _value(self) -> OffsetCommitValue:
+        return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
             metadata=self.metadata,
@@ -50,11 +55,12 @@ class Committed:
             expire_timestamp=self.expires_ms,
             topic_id=self.topic_id,
         )
-        key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-        return state_record(OFFSET_COMMIT, key, value, version)
 
     @classmethod
-    def from_record(cls, value: OffsetCommitValue, number: int) -> "Committed":
+    def from_record(cls, value: "OffsetCommitValue | Committed", number: int) -> "Committed":
+        """What a record says that was read back, or has just been made of it."""
+        if isinstance(value, Committed):
+            return _new_committed((*value[:-1], number))
         return cls(
             offset=value.offset,
             leader_epoch=value.leader_epoch,
@@ -70,8 +76,35 @@ class Committed:
         return self.topic_id == topic_id or NIL_UUID in (self.topic_id, topic_id)
 
 
+_new_committed: Final = partial(tuple.__new__, Committed)  # of a row; a third of the time of NamedTuple's own
+
+
+@lru_cache(maxsize=10_000)
+def _key(group_id: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
+    """A group commits to the same partitions over and over: the key, and how it is written."""
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    return key, state_record(OFFSET_COMMIT, key, None).key
+
+
+@lru_cache(maxsize=1000)
+def _value_like(metadata: str, topic_id: bytes) -> Holes:
+    """How values are written that differ by offset, leader epoch and time, as the encoder does it."""
+    version = OFFSET_COMMIT_VERSION if topic_id == NIL_UUID else OFFSET_COMMIT_VERSION_WITH_ID
+    key, _ = _key("", "", 0)
+    zeros, ones = (
+        state_record(
+            OFFSET_COMMIT, key, Committed(number, number, metadata, number, topic_id=topic_id)._value(), version
+        ).value
+        for number in (0, -1)
+    )
+    assert zeros is not None
+    assert ones is not None
+    return find_holes(zeros, ones, "qiq")
+
+
 def offset_tombstone(group_id: str, topic: str, partition: int) -> StateRecord:
-    return state_record(OFFSET_COMMIT, OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    key, written = _key(group_id, topic, partition)
+    return StateRecord(key=written, value=None, parsed=(key, None))
 
 
 class Offsets:
@@ -122,7 +155,7 @@ class Offsets:
 
     # -- changing
 
-    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | Committed | None, producer_id: int) -> None:
         """An offset was committed, plainly or within a transaction, or is gone for good."""
         if value is None:
             self._remove(key)
@@ -134,6 +167,17 @@ class Offsets:
         self._pending.setdefault(producer_id, {})[key.group, key.topic, key.partition] = committed
         places = self._producers.setdefault(key.group, {})
         places.setdefault((key.topic, key.partition), set()).add(producer_id)
+
+    def put_all(
+        self, group_id: str, topic: Topic, commits: Iterable[tuple[int, int, int, str]], committed_ms: int
+    ) -> None:
+        """Plain commits to partitions of one topic: as `apply`, for partition, offset, leader epoch and metadata."""
+        table = self._committed.setdefault(group_id, {}).setdefault(topic.name, {})
+        numbers, topic_id = self._numbers, topic.topic_id
+        for partition, offset, leader_epoch, metadata in commits:
+            table[partition] = _new_committed(
+                (offset, leader_epoch, metadata, committed_ms, NO_EXPIRY, topic_id, next(numbers))
+            )
 
     def end_transaction(self, producer_id: int, committed: bool) -> set[str]:
         """What a producer has pending counts now, or never. The groups that it concerns."""

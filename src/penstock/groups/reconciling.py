@@ -5,7 +5,7 @@ as the former owners have let go. That order is what keeps a partition in one pa
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.groups.consumer_errors import FencedMemberEpoch
 from penstock.groups.consumer_members import Held, Member, MemberState, TopicIdPartition
@@ -90,8 +90,7 @@ def _at(
     revoking: Held | None = None,
     state: MemberState | None = None,
 ) -> Member:
-    moved = replace(
-        member,
+    moved = member._replace(
         epoch=epoch,
         state=member.state if state is None else state,
         assigned=assigned,
@@ -99,4 +98,4 @@ def _at(
     )
     # The epoch that it comes from becomes the previous one, even if it is the same one: a request from before it that
     # is still on its way says nothing about the partitions that the member got since.
-    return member if moved == member else replace(moved, previous_epoch=member.epoch)
+    return member if moved == member else moved._replace(previous_epoch=member.epoch)

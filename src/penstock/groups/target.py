@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock.cluster.image import ClusterImage
 from penstock.groups import consumer_records
 from penstock.groups.assignors import ASSIGNORS, Subscriber
-from penstock.groups.consumer_members import Member
+from penstock.groups.consumer_members import Member, TopicIdPartition
 from penstock.groups.consumer_records import Change
 from penstock.groups.consumer_state import GroupState
 from penstock.groups.settings import UNIFORM
@@ -30,23 +30,20 @@ def new_target(
     """Work out the target for the group's epoch: what differs from the last one, and its epoch."""
     wanted: dict[frozenset[str], frozenset[bytes]] = {}  # most members subscribe to the same
     subscribers = []
+    targets, nothing = state.targets, frozenset[TopicIdPartition]()
     for member in state.members.values():
         names = state.topics_of(member)
-        if names not in wanted:
-            wanted[names] = topic_ids(names, image)
-        subscribers.append(
-            Subscriber(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                topics=wanted[names],
-                held=state.targets.get(member.member_id, frozenset()),
-            )
-        )
+        topics = wanted.get(names)
+        if topics is None:
+            topics = wanted[names] = topic_ids(names, image)
+        held = targets.get(member.member_id, nothing)
+        subscribers.append(Subscriber(member.member_id, member.instance_id, topics, held))
     partitions = {
         topic_id: sorted(image.topics[topic_id].partitions) for topic_id in frozenset().union(*wanted.values())
     }
     assign = ASSIGNORS[preferred_assignor(state.members.values(), assignors)]
     for member_id, share in assign(subscribers, partitions).items():
-        if state.targets.get(member_id) != share:
+        known = targets.get(member_id)
+        if known is not share and known != share:
             yield consumer_records.target(group_id, member_id, share)
     yield consumer_records.target_epoch(group_id, state.epoch, now_ms)

@@ -18,7 +18,6 @@ from penstock.groups.group import BECAME_CONSUMER
 from penstock.groups.members import Member as ClassicMember
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
-from penstock.wire.state import state_record
 
 
 def upgrade(group: ClassicGroup, made: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -35,7 +34,7 @@ def upgrade(group: ClassicGroup, made: ConsumerGroup, ticket: Ticket, ask: Ask, 
     group.dismiss(out, now_ms)
     group.set_timer(BECAME_CONSUMER, now_ms)
     return Decision(
-        persist=(*group.tombstones(), *(state_record(*change) for change in changes), *decision.persist),
+        persist=(*group.tombstones(), *map(consumer_records.to_record, changes), *decision.persist),
         replies=(*decision.replies, *out.decision().replies),
     )
 

@@ -25,7 +25,7 @@ from penstock.records.batch import (
     read_header,
 )
 from penstock.records.build import Marker, read_marker
-from penstock.records.layout import TRANSACTIONAL
+from penstock.records.layout import CONTROL, TRANSACTIONAL
 from penstock.wire.schema import Buffer
 
 
@@ -99,30 +99,42 @@ class Log(LogFiles):
             self.note_epoch(leader_epoch, base)
         return _new_appended(Appended, (base, last, append_time_ms, False))
 
-    def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+    def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int, marker: Marker | None = None) -> Appended:
         """Append one batch that this broker made: a coordinator's state, or the end of a transaction.
 
         It is not checked as a client's is, and has no sequence; one in a producer's transaction may begin that here.
+        `marker`: what it says, if it is an end; else that is read from it.
         Raises MessageTooLarge, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
-        if not header.is_control:
+        _, length, _, _, _, attributes, last_offset_delta, _, latest_ms, producer_id, _, _, _ = header
+        if not attributes & CONTROL:
             self._check_size(len(batch))
-        marker = None
-        if header.producer_id >= 0:
-            marker = self._check_own(header, batch)
-        latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+        if producer_id >= 0:
+            marker = self._check_own(header, batch, marker)
+        if latest_ms < 0:
+            latest_ms = now_ms
         append_time_ms = -1
         if self.settings.log_append_time:
             patch_log_append_time(batch, 0, now_ms)
             append_time_ms = latest_ms = now_ms
         base = self.end_offset
-        last = base + header.last_offset_delta
+        last = base + last_offset_delta
         if last >= self.offset_limit:
             raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
-        patch_offsets(batch, 0, base, header.length, leader_epoch)
-        self._take(batch, header._replace(base_offset=base, leader_epoch=leader_epoch), marker, latest_ms, now_ms)
-        return Appended(base, last, append_time_ms, False)
+        patch_offsets(batch, 0, base, length, leader_epoch)
+        if producer_id >= 0:
+            placed = header._replace(base_offset=base, leader_epoch=leader_epoch)
+            self._take(batch, placed, marker, latest_ms, now_ms)
+        else:  # as `_take` does where there is no producer
+            segment = self._active
+            if segment.file.size:
+                segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
+            segment.append(batch, base, last, latest_ms, self.settings.index_interval_bytes)
+            self.end_offset = last + 1
+            if leader_epoch > self.epochs.latest:
+                self.note_epoch(leader_epoch, base)
+        return _new_appended(Appended, (base, last, append_time_ms, False))
 
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Append batches as the leader has them, offsets, epochs and all: what a follower does.
@@ -173,11 +185,12 @@ class Log(LogFiles):
                 f"the batch has {size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
             )
 
-    def _check_own(self, header: BatchHeader, batch: bytearray) -> Marker | None:
+    def _check_own(self, header: BatchHeader, batch: bytearray, marker: Marker | None) -> Marker | None:
         if not header.is_control:
             self.producers.check_own(header)
             return None
-        marker = read_marker(batch)
+        if marker is None:
+            marker = read_marker(batch)
         if marker is not None:
             key = ProducerKey(header.producer_id, header.producer_epoch)
             self.producers.check_marker(key, marker.coordinator_epoch)

@@ -1,7 +1,7 @@
 """The topic settings that the log obeys, under the names that Kafka users know."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -23,6 +23,39 @@ class Storage(StrEnum):
 class Flush(StrEnum):
     OS = "os"
     GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedReplicas:
+    """The replicas of a topic that a setting names: all, or some as `partition:broker`.
+
+    >>> (3, 1) in NamedReplicas.parse("leader.replication.throttled.replicas", ("3:1", "3:2"))
+    True
+    """
+
+    is_all: bool = False
+    pairs: frozenset[tuple[int, int]] = frozenset()
+
+    @classmethod
+    def parse(cls, name: str, parts: tuple[str, ...]) -> "NamedReplicas":
+        if parts == ("*",):
+            return cls(is_all=True)
+        pairs = set()
+        for part in parts:
+            number, _, node = part.partition(":")
+            if not (number.isdecimal() and node.isdecimal() and part.isascii()):
+                raise InvalidConfig(
+                    f"{name}={','.join(parts)!r} is not allowed; expected * or a list of partition:broker"
+                )
+            pairs.add((int(number), int(node)))
+        return cls(pairs=frozenset(pairs))
+
+    def __contains__(self, replica: tuple[int, int]) -> bool:
+        return self.is_all or replica in self.pairs
+
+
+LEADER_THROTTLED: Final = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED: Final = "follower.replication.throttled.replicas"
 
 
 def _long(name: str, default: int, minimum: int, doc: str) -> Setting:
@@ -88,6 +121,13 @@ LOG_SETTINGS: Final = Table(
         _int("compression.zstd.level", 3, -131072, "Level for zstd.", 22, "compression.zstd.level"),
         _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
         Setting(
+            name=FOLLOWER_THROTTLED,
+            kind=Kind.LIST,
+            default="",
+            doc="Replicas, as partition:broker, that catch up no faster than follower.replication.throttled.rate; * "
+            "stands for all.",
+        ),
+        Setting(
             name="flush",
             kind=Kind.STRING,
             default="os",
@@ -102,6 +142,13 @@ LOG_SETTINGS: Final = Table(
             0,
             "Bytes of log between two entries of an index.",
             broker="log.index.interval.bytes",
+        ),
+        Setting(
+            name=LEADER_THROTTLED,
+            kind=Kind.LIST,
+            default="",
+            doc="Replicas, as partition:broker, that as leaders let others catch up no faster than "
+            "leader.replication.throttled.rate; * stands for all.",
         ),
         _long("max.compaction.lag.ms", LONG_MAX, 1, "The longest time a record may wait for compaction."),
         _int(
@@ -161,6 +208,13 @@ LOG_SETTINGS: Final = Table(
             choices=("disk", "memory"),
             doc="`memory`: bounded, fast, and gone when every replica has restarted. Fixed when a topic is made.",
         ),
+        Setting(
+            name="unclean.leader.election.enable",
+            kind=Kind.BOOLEAN,
+            default="false",
+            broker_name="unclean.leader.election.enable",
+            doc="Whether a replica that is not in sync may lead when no other can: what it lacks is lost then.",
+        ),
     ]
 )
 
@@ -190,6 +244,21 @@ class LogSettings:
     segment_bytes: int
     segment_ms: int
     segment_jitter_ms: int
+    leader_throttled: NamedReplicas
+    follower_throttled: NamedReplicas
+    unclean: bool
+
+    def for_companion(self) -> "LogSettings":
+        """Of a log beside this one, which brokers alone write to: as safe, and nothing in it grows old."""
+        return replace(
+            self,
+            compacted=self.storage is Storage.DISK,
+            deleted=False,
+            compression_type="producer",
+            max_message_bytes=INT_MAX,
+            min_compaction_lag_ms=0,
+            log_append_time=False,
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
@@ -234,6 +303,9 @@ class LogSettings:
             segment_bytes=segment_bytes,
             segment_ms=segment_ms,
             segment_jitter_ms=parsed["segment.jitter.ms"],
+            leader_throttled=NamedReplicas.parse(LEADER_THROTTLED, parsed[LEADER_THROTTLED]),
+            follower_throttled=NamedReplicas.parse(FOLLOWER_THROTTLED, parsed[FOLLOWER_THROTTLED]),
+            unclean=parsed["unclean.leader.election.enable"],
         )
 
 

@@ -253,8 +253,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self.calls:  # else its answer would overtake theirs
             kind, correlation_id = _KIND.unpack_from(data, at)
             lane = self.lanes.get(kind)
-            answered = lane.handle(data, at, stop, correlation_id, self._out) if lane is not None else 0
-            if lane is not None and answered:
+            if lane is not None and (answered := lane.handle(data, at, stop, correlation_id, self._out)):
                 lane.count += 1
                 lane.bytes_in += stop - at
                 lane.bytes_out += answered
@@ -340,8 +339,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if isinstance(result, Coroutine):
             self._state |= gate.HAS_TASK
             self.task = asyncio.get_running_loop().create_task(self._wait(result, call))
-        elif result is not None:
-            call.answer(result)
+        elif result is not None or call.parts is not None:
+            if call.parts is None:
+                call.answer(result)
             self._collect()
             # It may come again: let it take the express lane then.
             learn(self.lanes, frame, request, self._listener.broker)

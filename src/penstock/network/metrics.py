@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
@@ -28,8 +29,9 @@ class ApiMetrics:
 class Metrics:
     """What the broker counts. It is the listener's probe, and a collector for Prometheus."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, cluster: ClusterMetrics) -> None:
         self._partitions = partitions
+        self._cluster = cluster
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
         self._connections = 0
         self._connected = 0
@@ -76,6 +78,7 @@ class Metrics:
         yield refused
         yield from self._collect_apis()
         yield from self._collect_logs()
+        yield from self._cluster.collect()
 
     def _collect_apis(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(

@@ -8,12 +8,13 @@ from typing import Final
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, ConnectionSettings, open_connection
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
+from penstock.replication.throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 LOOK_S: Final = 0.05
 """How soon it is looked again whether something may be asked for, if nothing may be now."""
+LOOK_MAX_S: Final = 1.0
+"""How soon, if all that it could ask for is throttled."""
 FETCH_VERSION: Final = 17
 
 
@@ -44,11 +47,14 @@ class Fetchers:
         partitions: Partitions,
         clock: Clock,
         settings: Callable[[], FetchSettings],
+        throttle: Throttle | None = None,
     ) -> None:
+        """`throttle`: of what this broker fetches while it lags."""
         self._node_id = node_id
         self._partitions = partitions
         self._clock = clock
         self._settings = settings
+        self.throttle = throttle or Throttle()
         self._fetchers: dict[int, _Fetcher] = {}
         self.bytes = 0
         """Fetched since the start."""
@@ -56,11 +62,14 @@ class Fetchers:
     def apply(self, image: ClusterImage) -> None:
         """Call it after the partitions have been told of the image."""
         followed: dict[int, list[Partition]] = {}
+        lagging: set[Partition] = set()
         for partition in self._partitions:
             if partition.following is not None:
-                state = image.state(Place(partition.topic_id, partition.name.partition))
+                state = image.state(partition.place)
                 if state is not None and state.leader in image.brokers:
-                    followed.setdefault(state.leader, []).append(partition)
+                    followed.setdefault(state.leader, []).extend(partition.tracks)
+                    if self._node_id not in state.isr:
+                        lagging.update(partition.tracks)
         for node, partitions in followed.items():
             broker = image.brokers[node]
             address = Address(broker.host, broker.port)
@@ -69,7 +78,7 @@ class Fetchers:
                 if fetcher is not None:
                     fetcher.stop()
                 fetcher = self._fetchers[node] = _Fetcher(self, node, address)
-            fetcher.link.follow(partitions)
+            fetcher.link.follow(partitions, lagging)
             fetcher.wake()
         for node in [known for known in self._fetchers if known not in followed]:
             self._fetchers.pop(node).stop()
@@ -94,7 +103,7 @@ class _Fetcher:
         self._owner = owner
         self._node = node
         self.address = address
-        self.link = Link(owner._node_id)
+        self.link = Link(owner._node_id, throttle=owner.throttle)
         self._connection: Connection | None = None
         self._news = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._run())
@@ -138,7 +147,8 @@ class _Fetcher:
             now_ms=owner._clock.steady_ms(),
         )
         if request is None:
-            await self._wait()
+            throttled_s = self.link.wait_ms(owner._clock.steady_ms()) / 1000
+            await self._wait(min(max(LOOK_S, throttled_s), LOOK_MAX_S))
             return
         response = await self._connection.request(request, newest=FETCH_VERSION)
         taken = self.link.take(response, owner._clock.steady_ms())
@@ -146,9 +156,9 @@ class _Fetcher:
         if taken.cut:
             logger.warning("log_truncated leader=%d offsets=%d", self._node, taken.cut)
 
-    async def _wait(self) -> None:
+    async def _wait(self, patience_s: float) -> None:
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(patience_s):
                 await self._news.wait()
         except TimeoutError:
             pass

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from penstock.cluster import keys
-from penstock.cluster.image import Place
+from penstock.cluster.elections import without_data
+from penstock.cluster.image import PartitionState, Place
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.store import Check, Conflict, Op, Put, Store
 from penstock.foundation.clock import Clock
@@ -31,6 +33,8 @@ class IsrKeeper:
         self._store = store
         self._clock = clock
         self._asking: set[asyncio.Task[None]] = set()
+        self._resigned: dict[Place, int] = {}
+        """Partitions that were left to others, and the version of their states then."""
         self.shrinks = 0
         self.grows = 0
 
@@ -48,18 +52,38 @@ class IsrKeeper:
                 if len(self._asking) >= AT_ONCE:
                     return
                 lead = partition.leadership
-                wish = lead.wish(now_ms, eligible) if lead is not None else None
-                if wish is not None:
-                    task = asyncio.get_running_loop().create_task(self._ask(partition, wish))
-                    self._asking.add(task)
-                    task.add_done_callback(self._asking.discard)
+                if not partition.is_online:
+                    self._resign(partition.place)
+                elif lead is not None and (wish := lead.wish(now_ms, eligible)) is not None:
+                    self._spawn(self._ask(partition, wish))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def _resign(self, place: Place) -> None:
+        """A leader whose log is offline leaves the partition to others that are in sync, if there are some."""
+        state = self._metadata.image.state(place)
+        if state is not None and len(state.isr) > 1 and self._resigned.get(place) != state.version:
+            self._resigned[place] = state.version
+            self._spawn(self._give_up(place, state))
+
+    async def _give_up(self, place: Place, state: PartitionState) -> None:
+        try:
+            put = Put(keys.partition(*place), without_data(state, state.leader).dump(), state.version)
+            await self._store.transact([put])
+        except Conflict:
+            pass  # the image is about to show what has changed
+        except PenstockError as error:
+            logger.warning("not_resigned partition=%d reason=%r", place.number, str(error))
+            self._resigned.pop(place, None)
 
     async def _ask(self, partition: Partition, wish: IsrWish) -> None:
         lead = partition.leadership
         assert lead is not None
         image = self._metadata.image
-        place = Place(partition.topic_id, partition.name.partition)
-        key = keys.partition(*place)
+        key = keys.partition(*partition.place)
         ops: list[Op] = [Put(key, replace(lead.state, isr=wish.isr).dump(), wish.version)]
         for epoch in wish.joining.values():
             name = keys.incarnation(epoch)

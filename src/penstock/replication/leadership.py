@@ -4,7 +4,7 @@ A partition may have more than one log (a companion beside its own): a follower 
 Safety rests on compare-and-set: while the outcome of a change of the ISR is not known, whoever may be in it counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,10 +27,11 @@ class IsrWish:
 class Progress:
     """How far a follower has come in one log."""
 
-    __slots__ = ("asked_ms", "caught_up_ms", "end", "leader_end")
+    __slots__ = ("asked_ms", "caught_up_ms", "end", "leader_end", "start")
 
     def __init__(self, caught_up_ms: int) -> None:
         self.end = UNKNOWN
+        self.start = 0
         self.caught_up_ms = caught_up_ms
         """When it last had all that the leader had."""
         self.asked_ms = caught_up_ms
@@ -53,7 +54,7 @@ class Track:
 
     __slots__ = ("end", "epoch_start", "followers", "high_watermark")
 
-    def __init__(self, end: int, epoch_start: int, high_watermark: int) -> None:
+    def __init__(self, *, end: int, epoch_start: int, high_watermark: int) -> None:
         self.end = end
         """Of what the leader has, as safe as the topic wants it."""
         self.epoch_start: Final = epoch_start
@@ -74,15 +75,13 @@ class Leadership:
         *,
         node_id: int,
         state: PartitionState,
-        ends: Sequence[int],
-        epoch_starts: Sequence[int],
-        high_watermarks: Sequence[int],
+        tracks: Iterable[Track],
         lag_max_ms: int,
         now_ms: int,
     ) -> None:
         self._node_id = node_id
         self.lag_max_ms = lag_max_ms
-        self.tracks: Final = [Track(*each) for each in zip(ends, epoch_starts, high_watermarks, strict=True)]
+        self.tracks: Final = list(tracks)
         self._epochs: dict[int, int] = {}
         """The broker epoch that each follower was last seen in."""
         self._wished: set[int] = set()
@@ -92,6 +91,16 @@ class Leadership:
         """Somebody else has changed the state of this version: the image is about to show how."""
         self.state = state
         self.follow(state, now_ms)
+
+    # -- its logs
+
+    def add_track(self, track: Track) -> None:
+        """The partition has got a companion. Call `follow` then: members of the ISR have some time to show it."""
+        self.tracks.append(track)
+
+    def drop_track(self) -> None:
+        """It has it no more."""
+        self.tracks.pop()
 
     # -- what the image says
 
@@ -117,8 +126,10 @@ class Leadership:
         self.tracks[track].end = end
         return self._advance(self.tracks[track])
 
-    def fetched(self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int) -> bool:
-        """A follower asks from an offset on; whether more is committed now."""
+    def fetched(
+        self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int, start_offset: int = 0
+    ) -> bool:
+        """A follower, whose log begins at an offset, asks from another on; whether more is committed now."""
         if node not in self.tracks[track].followers or broker_epoch < self._epochs.get(node, UNKNOWN):
             return False
         if self._epochs.get(node, broker_epoch) != broker_epoch:
@@ -126,6 +137,7 @@ class Leadership:
         self._epochs[node] = broker_epoch
         one = self.tracks[track]
         one.followers[node].note(offset, one.end, now_ms)
+        one.followers[node].start = start_offset
         return self._advance(one)
 
     def _forget(self, node: int) -> None:
@@ -151,6 +163,16 @@ class Leadership:
     @property
     def maximal_isr(self) -> set[int]:
         return self._wished.union(self.state.isr)
+
+    def nearest(self, offset: int, nodes: Container[int]) -> int | None:
+        """Of these brokers, the one in sync that has most of what lies from an offset on (KIP-392)."""
+        followers = self.tracks[0].followers
+        able = [
+            node
+            for node in self.state.isr
+            if node in nodes and node in followers and followers[node].start <= offset <= followers[node].end
+        ]
+        return max(able, key=lambda node: followers[node].end, default=None)
 
     # -- the ISR
 

@@ -4,13 +4,14 @@ Requests are incremental (KIP-227): a session remembers on the leader's side wha
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
+from penstock.replication.throttle import Throttle
 from penstock.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -47,6 +48,7 @@ class _Asked(NamedTuple):
     offset: int
     epoch: int
     start_offset: int
+    bytes_max: int
 
 
 class Taken(NamedTuple):
@@ -60,9 +62,18 @@ class Taken(NamedTuple):
 class Link:
     """The partitions that one broker leads and this one follows."""
 
-    def __init__(self, node_id: int, *, uses_sessions: bool = True, fetch_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        uses_sessions: bool = True,
+        fetch_bytes: int = 1 << 20,
+        throttle: Throttle | None = None,
+    ) -> None:
+        """`throttle`: of all that this broker fetches while it lags, from whomever."""
         self._node_id = node_id
         self._uses_sessions = uses_sessions
+        self._throttle = throttle or Throttle()
         self.fetch_bytes = fetch_bytes
         """Of one partition in one answer."""
         self._partitions: dict[Key, Partition] = {}
@@ -70,13 +81,26 @@ class Link:
         """What the leader's session knows of each partition."""
         self._rests: dict[Key, int] = {}
         """Partitions that are not asked for before a time."""
+        self._throttled: dict[Key, None] = {}
+        """Partitions that are fetched no faster than the throttle allows; whose turn it is comes first."""
         self._session_id = 0
         self._session_epoch = 0
 
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """All that the other broker leads and this one follows, as of now."""
+    def follow(self, partitions: Iterable[Partition], lagging: Container[Partition] = ()) -> None:
+        """All that the other broker leads and this one follows, as of now.
+
+        `lagging`: those that this broker is not in sync with. Where the topic says so, they are throttled (KIP-73).
+        """
         self._partitions = {(one.topic_id, one.name.partition): one for one in partitions}
+        throttled = {key: None for key, one in self._partitions.items() if one in lagging and self._may_throttle(one)}
+        self._throttled = {key: None for key in self._throttled if key in throttled} | throttled
         self._rests = {key: until_ms for key, until_ms in self._rests.items() if key in self._partitions}
+
+    def _may_throttle(self, partition: Partition) -> bool:
+        return (
+            partition.is_online
+            and (partition.name.partition, self._node_id) in partition.log.settings.follower_throttled
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -92,8 +116,11 @@ class Link:
     def request(self, *, broker_epoch: int, max_wait_ms: int, max_bytes: int, now_ms: int) -> FetchRequest | None:
         """The next request; None if nothing can be asked right now."""
         wanted = {
-            key: asked for key, partition in self._partitions.items() if (asked := self._ask(partition, now_ms))
+            key: asked
+            for key, partition in self._partitions.items()
+            if key not in self._throttled and (asked := self._ask(partition, now_ms, self.fetch_bytes))
         }
+        wanted |= self._ask_throttled(now_ms)
         if not wanted:
             return None
         if not self._uses_sessions:
@@ -103,9 +130,11 @@ class Link:
         for key in gone:
             del self._told[key]
         self._told.update(changed)
+        # What rests now is asked for when it may be, not only when there is something new of the others.
+        rests_ms = [until_ms - now_ms for until_ms in self._rests.values() if until_ms > now_ms]
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=min(max_wait_ms, *rests_ms) if rests_ms else max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
             session_id=self._session_id,
@@ -116,14 +145,34 @@ class Link:
             ],
         )
 
-    def _ask(self, partition: Partition, now_ms: int) -> _Asked | None:
+    def _ask_throttled(self, now_ms: int) -> dict[Key, _Asked]:
+        """As many in turn as there is room for now."""
+        found: dict[Key, _Asked] = {}
+        room = self._throttle.room(now_ms) if self._throttled else 0
+        for key in list(self._throttled):
+            if room <= 0:
+                break
+            asked = self._ask(self._partitions[key], now_ms, min(room, self.fetch_bytes))
+            if asked is not None:
+                found[key] = asked
+                room -= asked.bytes_max
+                self._throttled[key] = self._throttled.pop(key)
+        return found
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long until something may be asked for, if all that there is waits for the throttle; else 0."""
+        if not self._throttled or len(self._throttled) < len(self._partitions):
+            return 0
+        return self._throttle.wait_ms(now_ms)
+
+    def _ask(self, partition: Partition, now_ms: int, bytes_max: int) -> _Asked | None:
         key = partition.topic_id, partition.name.partition
         if partition.following is None or not partition.is_online or self._rests.get(key, 0) > now_ms:
             return None
         if not partition.is_kept:
             return None  # asking for more says that what it has is safe
         offset, epoch = partition.following.position
-        return _Asked(partition.leader_epoch, offset, epoch, partition.log.start_offset)
+        return _Asked(partition.leader_epoch, offset, epoch, partition.log.start_offset, bytes_max)
 
     def _topics(self, changed: Mapping[Key, _Asked]) -> list[FetchTopic]:
         found: dict[bytes, list[FetchPartition]] = {}
@@ -135,7 +184,7 @@ class Link:
                     fetch_offset=asked.offset,
                     last_fetched_epoch=asked.epoch,
                     log_start_offset=asked.start_offset,
-                    partition_max_bytes=self.fetch_bytes,
+                    partition_max_bytes=asked.bytes_max,
                 )
             )
         return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in found.items()]
@@ -152,7 +201,7 @@ class Link:
         if self._uses_sessions:
             self._session_id = response.session_id
             self._session_epoch = self._session_epoch + 1 if response.session_id else 0
-        got = cut = 0
+        got = cut = throttled = 0
         for topic in response.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
@@ -165,7 +214,11 @@ class Link:
                     self._rests[key] = now_ms + REST_MS
                     logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))
                 else:
-                    got += len(data.records or b"")
+                    size = len(data.records or b"")
+                    got += size
+                    throttled += size if key in self._throttled else 0
+        if throttled:
+            self._throttle.take(throttled, now_ms)
         return Taken(got, cut)
 
     @staticmethod

@@ -1,11 +1,9 @@
 """A replica of a partition on this broker: its log, whether it leads or follows, and who waits for it to grow."""
 
 from collections.abc import Callable
-from heapq import heappop, heappush
-from itertools import count
 from typing import Final
 
-from penstock.cluster.image import NO_LEADER, PartitionState
+from penstock.cluster.image import NO_LEADER, PartitionState, Place
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError, StorageError
@@ -14,12 +12,11 @@ from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
 from penstock.log.producers import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
-from penstock.records.build import control_marker
+from penstock.records.build import Marker, control_marker
 from penstock.replication.following import Following
-from penstock.replication.leadership import Leadership
+from penstock.replication.leadership import Leadership, Track
+from penstock.replication.waiting import News, Until, Waiter
 from penstock.wire.schema import Buffer
-
-Waiter = Callable[[], None]
 
 
 class FencedLeaderEpoch(PenstockError):
@@ -39,13 +36,16 @@ class NotEnoughReplicas(PenstockError):
 
 
 OWN: Final = 0
-"""The number of a partition's own log among its tracks; a companion comes after it."""
+COMPANION: Final = 1
+"""The numbers of a partition's logs among its tracks."""
 
 
 class Partition:
     """One replica. `log` is None while it is offline, and `offline_reason` says why.
 
     It leads alone, from the start, until it is told otherwise: then all that it has is committed.
+    State that belongs to a partition lies in a log of its own beside it: its companion, a partition too, which leads,
+    follows and goes offline with it, and which nobody finds but brokers.
     """
 
     def __init__(
@@ -56,9 +56,16 @@ class Partition:
         leader_epoch: int,
         log: Log | None,
         high_watermark: int | None = None,
+        companion_of: "Partition | None" = None,
     ) -> None:
         self.topic_id: Final = topic_id
+        """What brokers ask for its log by; a companion's is its own."""
         self.name: Final = name
+        self.place: Final[Place] = Place(topic_id, name.partition) if companion_of is None else companion_of.place
+        """Where the store keeps its state."""
+        self.tracks: tuple[Partition, ...] = (self,)
+        """Itself and its companion, if it has one: the same for both."""
+        self._track: Final = OWN if companion_of is None else COMPANION
         self.leader_epoch = leader_epoch
         self._log = log
         self.offline_reason = ""
@@ -73,10 +80,10 @@ class Partition:
         """While it leads and has followers: what is committed is what they have too."""
         self.following: Following | None = None
         """While another broker leads."""
-        self._numbers = count()
-        self._until: list[tuple[int, int, Waiter]] = []
-        self._watchers: dict[int, Waiter] = {}
-        self._followers: dict[int, Waiter] = {}
+        self._until = Until()
+        self._until_kept = Until()
+        self._watchers = News()
+        self._followers = News()
         if high_watermark is None:
             high_watermark = log.end_offset if log else 0
         self.high_watermark = high_watermark
@@ -95,56 +102,84 @@ class Partition:
 
     def go_offline(self, reason: str) -> None:
         """Answer with a storage error from now on; everyone who waits is told to look again."""
-        self.offline_reason = reason
-        self._log = None
-        self.is_express = False
-        self._wake_all()
+        for track in self.tracks:
+            track.offline_reason = reason
+            track._log = None
+            track.is_express = False
+        for track in self.tracks:
+            track._wake_all()
 
     def _wake_all(self) -> None:
-        self._wake_watchers()
-        self._wake_followers()
-        waiting, self._until = self._until, []
-        for _, _, waiter in waiting:
-            waiter()
+        for waiting in (self._watchers, self._followers, self._until, self._until_kept):
+            waiting.wake()
+
+    # -- its companion
+
+    @property
+    def companion(self) -> "Partition | None":
+        return self.tracks[COMPANION] if self._track == OWN and len(self.tracks) > COMPANION else None
+
+    def take_companion(self, companion: "Partition") -> None:
+        """It leads or follows from the next time that this partition is told to."""
+        self.tracks = companion.tracks = (self, companion)
+
+    def drop_companion(self) -> None:
+        """Whatever it was needed for is no more."""
+        companion = self.companion
+        if companion is not None:
+            self.tracks, companion.tracks = (self,), (companion,)
+            if self.leadership is not None:
+                self.leadership.drop_track()
 
     # -- leading and following
 
     def lead(self, state: PartitionState, node_id: int, lag_max_ms: int, now_ms: int) -> None:
         """Lead, from now on, in the epoch of a state; or go on leading in it, as others come and go."""
-        log = self.log
-        is_alone = state.replicas == (node_id,)
         is_new = not self.is_leader or self.leader_epoch != state.leader_epoch
-        if is_new:
-            log.note_epoch(state.leader_epoch, log.end_offset)
-            self.leader_epoch = state.leader_epoch
-            self.is_leader = True
-            self.following = None
-        if is_new or (self.leadership is None and not is_alone):
-            self.leadership = Leadership(
+        for track in self.tracks:
+            track._begin_to_lead(state.leader_epoch)
+        lead = None if is_new else self.leadership
+        if state.replicas == (node_id,):
+            lead = None
+        elif lead is None:
+            lead = Leadership(
                 node_id=node_id,
                 state=state,
-                ends=(self.kept_end,),
-                epoch_starts=(log.end_offset,),
-                high_watermarks=(self.high_watermark,),
+                tracks=[track._as_led() for track in self.tracks],
                 lag_max_ms=lag_max_ms,
                 now_ms=now_ms,
             )
-        elif self.leadership is not None:
-            self.leadership.lag_max_ms = lag_max_ms
-            self.leadership.follow(state, now_ms)
-        if self.leadership is not None:
-            self.advance(self.leadership.tracks[OWN].high_watermark)
-        if is_alone:
-            self.leadership = None
-        self._set_express()
-        self._keep_soon()
+        else:
+            lead.lag_max_ms = lag_max_ms
+            for track in self.tracks[len(lead.tracks) :]:
+                lead.add_track(track._as_led())
+            lead.follow(state, now_ms)
+        for track in self.tracks:
+            track.leadership = lead
+            track.advance(track.kept_end if lead is None else lead.tracks[track._track].high_watermark)
+            track._set_express()
+            track._keep_soon()
+
+    def _begin_to_lead(self, epoch: int) -> None:
+        if not self.is_leader or self.leader_epoch != epoch:
+            self.log.note_epoch(epoch, self.log.end_offset)
+            self.leader_epoch = epoch
+            self.is_leader = True
+            self.following = None
+
+    def _as_led(self) -> Track:
+        return Track(end=self.kept_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
     def stand_by(self, state: PartitionState, node_id: int) -> None:
         """Another broker leads, or none does: whoever waits here is told to look elsewhere."""
         has_leader = state.leader not in (NO_LEADER, node_id)
-        if self.is_leader or self.leader_epoch != state.leader_epoch or has_leader != (self.following is not None):
+        for track in self.tracks:
+            track._stand_by(state.leader_epoch, has_leader)
+
+    def _stand_by(self, epoch: int, has_leader: bool) -> None:
+        if self.is_leader or self.leader_epoch != epoch or has_leader != (self.following is not None):
             self.following = Following(self.log, self.high_watermark) if has_leader else None
-        self.leader_epoch = state.leader_epoch
+        self.leader_epoch = epoch
         if self.is_leader:
             self.is_leader = False
             self.leadership = None
@@ -183,7 +218,7 @@ class Partition:
     @property
     def is_settled(self) -> bool:
         """Whether it is known how far the log is committed: not yet, when a leader is new (KIP-207)."""
-        return self.leadership is None or self.leadership.tracks[OWN].is_settled
+        return self.leadership is None or self.leadership.tracks[self._track].is_settled
 
     @property
     def in_sync(self) -> int:
@@ -192,17 +227,25 @@ class Partition:
 
     def check_in_sync(self) -> None:
         """Whether enough replicas would have a batch before it is acknowledged to someone who wants all of them."""
-        wanted = self.log.settings.min_insync_replicas
-        if self.in_sync < wanted:
+        if not self.is_safe:
+            wanted = self.log.settings.min_insync_replicas
             raise NotEnoughReplicas(
                 f"{self.name} has {self.in_sync} replicas in sync, min.insync.replicas is {wanted}"
             )
 
-    def fetched(self, node_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """A follower asks from an offset on: it has everything before that."""
+    @property
+    def is_safe(self) -> bool:
+        """Whether enough replicas are in sync; of fewer than are wanted, all (KIP-966)."""
         lead = self.leadership
-        if lead is not None and lead.fetched(node_id, broker_epoch, OWN, offset, now_ms):
-            self.advance(lead.tracks[OWN].high_watermark)
+        if lead is None:
+            return True
+        return len(lead.state.isr) >= min(self.log.settings.min_insync_replicas, len(lead.state.replicas))
+
+    def fetched(self, node_id: int, broker_epoch: int, offset: int, start_offset: int, now_ms: int) -> None:
+        """A follower asks from an offset on: it has everything from its start up to that."""
+        lead = self.leadership
+        if lead is not None and lead.fetched(node_id, broker_epoch, self._track, offset, now_ms, start_offset):
+            self.advance(lead.tracks[self._track].high_watermark)
 
     def configure(self, settings: LogSettings) -> None:
         """The topic's settings may have changed."""
@@ -234,7 +277,7 @@ class Partition:
         log = self._log or self.log
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
         if log.settings.flush is Flush.OS:
-            if self._until or self._watchers or self.leadership is not None:
+            if self._until.waiting or self._watchers.waiting or self.leadership is not None:
                 self.keep(log.end_offset)
             else:
                 self.high_watermark = log.end_offset
@@ -248,23 +291,24 @@ class Partition:
         if not self.is_leader:
             self.on_kept(self)
             return
+        self._until_kept.reach(end)
         if lead is None:
             self.advance(end)
             return
-        if lead.appended(OWN, end):
-            self.advance(lead.tracks[OWN].high_watermark)
-        if self._followers:
-            self._wake_followers()
+        if lead.appended(self._track, end):
+            self.advance(lead.tracks[self._track].high_watermark)
+        self._followers.wake()
 
-    def append_own(self, batch: bytearray, now_ms: int) -> Appended:
+    def append_own(self, batch: bytearray, now_ms: int, marker: Marker | None = None) -> Appended:
         """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
         log = self.log
-        appended = log.append_own(batch, self.leader_epoch, now_ms)
+        appended = log.append_own(batch, self.leader_epoch, now_ms, marker)
         if log.settings.flush is Flush.OS:
             self.keep(log.end_offset)
         else:
             self.on_append(self)
-        log.stable_end(self.high_watermark)  # or what has ended long ago would be remembered until someone asks
+        if log.has_transactions:  # or what has ended long ago would be remembered until someone asks
+            log.stable_end(self.high_watermark)
         return appended
 
     def write_marker(
@@ -288,7 +332,7 @@ class Partition:
             producer_epoch=producer.epoch,
             timestamp_ms=now_ms,
         )
-        appended = self.append_own(marker, now_ms)
+        appended = self.append_own(marker, now_ms, Marker(committed, coordinator_epoch))
         if self.on_marker is not None:
             self.on_marker(producer.producer_id, committed)
         return appended
@@ -307,48 +351,45 @@ class Partition:
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
-        while self._until and self._until[0][0] <= high_watermark:
-            heappop(self._until)[2]()
-        if self._watchers:
-            self._wake_watchers()
+        self._until.reach(high_watermark)
+        self._watchers.wake()
 
     # -- waiting
+
+    def has_committed(self, end_offset: int) -> bool:
+        """Whether what this broker has appended below an offset is committed, as far as it can tell."""
+        return self._log is not None and self.is_leader and self.high_watermark >= end_offset
 
     def when_committed(self, end_offset: int, waiter: Waiter) -> None:
         """Call once, when the high watermark has reached an offset, or never will here; maybe at once."""
         if self.high_watermark >= end_offset or self._log is None or not self.is_leader:
             waiter()
             return
-        heappush(self._until, (end_offset, next(self._numbers), waiter))
+        self._until.add(end_offset, waiter)
+
+    def when_kept(self, end_offset: int, waiter: Waiter) -> None:
+        """As `when_committed`: when this broker has everything below an offset as safe as the topic wants it."""
+        if self._log is None or self.kept_end >= end_offset or not self.is_leader:
+            waiter()
+            return
+        self._until_kept.add(end_offset, waiter)
 
     def watch(self, waiter: Waiter) -> int:
         """Call once, at the next advance; a ticket for `unwatch`.
 
         The last stable offset needs no watch of its own: a transaction has ended when its marker is committed.
         """
-        ticket = next(self._numbers)
-        self._watchers[ticket] = waiter
-        return ticket
-
-    def watch_tail(self, waiter: Waiter) -> int:
-        """As `watch`, for a follower: at the next append, committed or not."""
-        ticket = next(self._numbers)
-        self._followers[ticket] = waiter
-        return ticket
+        return self._watchers.add(waiter)
 
     def unwatch(self, ticket: int) -> None:
-        self._watchers.pop(ticket, None)
-        self._followers.pop(ticket, None)
+        self._watchers.remove(ticket)
 
-    def _wake_watchers(self) -> None:
-        waiting, self._watchers = self._watchers, {}
-        for waiter in waiting.values():
-            waiter()
+    def watch_tail(self, waiter: Waiter) -> int:
+        """As `watch`, for a follower: at the next append, committed or not; a ticket for `unwatch_tail`."""
+        return self._followers.add(waiter)
 
-    def _wake_followers(self) -> None:
-        waiting, self._followers = self._followers, {}
-        for waiter in waiting.values():
-            waiter()
+    def unwatch_tail(self, ticket: int) -> None:
+        self._followers.remove(ticket)
 
     # -- reading
 

@@ -1,7 +1,7 @@
 """All replicas on this broker: opened, changed and closed as the image says, led or followed."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Topic
@@ -23,15 +23,24 @@ K = TypeVar("K")
 
 
 class _Wanted(NamedTuple):
-    """A replica that should be open."""
+    """A log that should be open: a replica's own, or a companion beside one."""
 
     topic: Topic
     number: int
     state: PartitionState
+    beside: Partition | None = None
 
     @property
-    def key(self) -> tuple[bytes, int]:
-        return self.topic.topic_id, self.number
+    def log_id(self) -> bytes:
+        return self.topic.topic_id if self.beside is None else self.topic.companion
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic.name, self.number)
+
+    @property
+    def path(self) -> str:
+        return LogFolder.path(self.name, self.log_id)
 
 
 class Partitions:
@@ -58,6 +67,8 @@ class Partitions:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}
         self.by_id: Final[dict[bytes, dict[int, Partition]]] = {}
         """Those that it leads."""
+        self.companions: Final[dict[bytes, dict[int, Partition]]] = {}
+        """Of those that it leads, by their own ids: for brokers that follow, and for nobody else."""
         self.broker_epoch = NO_EPOCH
         """Of this broker's registration: it leads what it was elected for in this one, not in an earlier life."""
         self._seen: dict[bytes, Topic] = {}
@@ -72,6 +83,11 @@ class Partitions:
     def __iter__(self) -> Iterator[Partition]:
         for table in list(self.replicas.values()):
             yield from list(table.values())
+
+    def tracks(self) -> Iterator[Partition]:
+        """All logs: those of the replicas, and their companions."""
+        for partition in self:
+            yield from partition.tracks
 
     def find(self, topic: str, partition: int) -> Partition | None:
         """A partition that this broker leads."""
@@ -99,6 +115,7 @@ class Partitions:
                 if self._node_id in state.replicas and number not in self.replicas.get(topic.topic_id, {})
             ]
         )
+        self._open_all(list(self._missing_companions(changed)))
         for topic in changed:
             self._follow(topic)
         self._seen = {} if self.is_incomplete else dict(image.topics)
@@ -119,65 +136,87 @@ class Partitions:
     def remove_strays(self, image: ClusterImage) -> None:
         """Remove the logs of topics that were deleted, or moved away, while this broker was not there."""
         known = [
-            self._path(topic, number)
+            path
             for topic in image.topics.values()
             for number, state in topic.partitions.items()
             if self._node_id in state.replicas
+            for path in paths_of(topic, number)
         ]
         strays = self._folder.strays(known)
         if strays:
             logger.info("removed_stray_logs count=%d", len(strays))
             self._remove_logs(strays)
 
-    @staticmethod
-    def _path(topic: Topic, number: int) -> str:
-        return LogFolder.path(TopicPartition(topic.name, number), topic.topic_id)
-
     # -- opening
 
-    def _open_all(self, wanted: list[_Wanted]) -> None:
-        paths = {each.key: self._path(each.topic, each.number) for each in wanted}
-        lost = {path for path in paths.values() if self._folder.is_lost(path)}
-        settings = {each.topic.topic_id: self._settings_of(each.topic) for each in wanted}
-        on_disk = {topic_id for topic_id, found in settings.items() if found.storage is Storage.DISK}
-        fresh = {key for key, path in paths.items() if key[0] in on_disk and not self._folder.is_made(path)}
-        try:
-            self._folder.make(paths[key] for key in fresh)
-        except StorageError as error:
-            self._put_off(fresh, str(error))
-            wanted = [each for each in wanted if each.key not in fresh]
-        for each in wanted:
-            partition = self._open(each, settings[each.topic.topic_id], paths[each.key] in lost)
-            if each.key in fresh and not partition.is_online:
-                self._remove_logs([paths[each.key]])
-                self._put_off({each.key}, partition.offline_reason)
-                continue
-            self.replicas.setdefault(each.topic.topic_id, {})[each.number] = partition
+    def _missing_companions(self, topics: Iterable[Topic]) -> Iterator[_Wanted]:
+        """Companions that topics have now; those that they have no more are removed."""
+        for topic in topics:
+            for number, partition in self.replicas.get(topic.topic_id, {}).items():
+                companion = partition.companion
+                if companion is not None and companion.topic_id != topic.companion:
+                    _take_out(self.companions, companion.topic_id, companion)
+                    partition.drop_companion()
+                    self._remove([companion], "the topic has other companion logs now, or none")
+                if topic.companion and partition.is_online and partition.companion is None:
+                    yield _Wanted(topic, number, topic.partitions[number], partition)
 
-    def _put_off(self, fresh: set[tuple[bytes, int]], reason: str) -> None:
+    def _open_all(self, wanted: list[_Wanted]) -> None:
+        lost = {each.path for each in wanted if self._folder.is_lost(each.path)}
+        # What others are in sync with, and this broker is not any more, begins anew and is fetched from them.
+        anew = {each.path for each in wanted if each.path in lost and self._node_id not in each.state.isr}
+        if anew:
+            logger.warning("lost_replicas_begin_anew count=%d", len(anew))
+            self._remove_logs(sorted(anew))
+            lost -= anew
+        settings = {each.log_id: self._log_settings(each) for each in wanted}
+        on_disk = {log_id for log_id, found in settings.items() if found.storage is Storage.DISK}
+        fresh = {each.path for each in wanted if each.log_id in on_disk and not self._folder.is_made(each.path)}
+        try:
+            self._folder.make(fresh)
+        except StorageError as error:
+            self._put_off(len(fresh), str(error))
+            wanted = [each for each in wanted if each.path not in fresh]
+        for each in wanted:
+            partition = self._open(each, settings[each.log_id], each.path in lost)
+            if each.path in fresh and not partition.is_online:
+                self._remove_logs([each.path])
+                self._put_off(1, partition.offline_reason)
+            elif each.beside is None:
+                self.replicas.setdefault(each.topic.topic_id, {})[each.number] = partition
+            else:
+                each.beside.take_companion(partition)
+                if not partition.is_online:
+                    each.beside.go_offline(f"its companion is offline: {partition.offline_reason}")
+
+    def _log_settings(self, wanted: _Wanted) -> LogSettings:
+        settings = self._settings_of(wanted.topic)
+        return settings if wanted.beside is None else settings.for_companion()
+
+    def _put_off(self, count: int, reason: str) -> None:
         self.is_incomplete = True
-        logger.warning("partitions_not_made count=%d reason=%r", len(fresh), reason)
+        logger.warning("partitions_not_made count=%d reason=%r", count, reason)
 
     def _open(self, wanted: _Wanted, settings: LogSettings, lost: bool) -> Partition:
-        name = TopicPartition(wanted.topic.name, wanted.number)
         log: Log | None = None
         reason = ""
         if lost:
             reason = "its folder is gone; bring it back, or delete the topic"
         else:
             try:
-                log = self._open_log(wanted, name, settings)
+                log = self._open_log(wanted, settings)
             except StorageError as error:
                 reason = str(error)
         partition = Partition(
-            topic_id=wanted.topic.topic_id,
-            name=name,
+            topic_id=wanted.log_id,
+            name=wanted.name,
             leader_epoch=-1,
             log=log,
             high_watermark=log.start_offset if log is not None else 0,  # how far it is committed, roles will tell
+            companion_of=wanted.beside,
         )
         if log is None:
-            logger.error("partition_offline partition=%s reason=%r", name, reason)
+            logger.error("partition_offline partition=%s reason=%r", wanted.name, reason)
             partition.offline_reason = reason
         if self.on_append is not None:
             partition.on_append = self.on_append
@@ -185,18 +224,18 @@ class Partitions:
             partition.on_kept = self.on_kept
         return partition
 
-    def _open_log(self, wanted: _Wanted, name: TopicPartition, settings: LogSettings) -> Log:
+    def _open_log(self, wanted: _Wanted, settings: LogSettings) -> Log:
         in_memory = settings.storage is Storage.MEMORY
         recovered = open_log(
             MemoryDisk() if in_memory else self._folder.disk,
-            LogFolder.path(name, wanted.topic.topic_id),
+            wanted.path,
             settings,
             boot_id=self._boot_id,
             now_ms=self._clock.now_ms(),
             first_offset=wanted.state.reserved_from,
         )
         if recovered.cut_bytes:
-            logger.warning("log_tail_cut partition=%s bytes=%d", name, recovered.cut_bytes)
+            logger.warning("log_tail_cut partition=%s bytes=%d", wanted.name, recovered.cut_bytes)
         return recovered.log
 
     # -- leading and following
@@ -206,11 +245,13 @@ class Partitions:
         now_ms = self._clock.steady_ms()
         for number, partition in self.replicas.get(topic.topic_id, {}).items():
             state = topic.partitions[number]
-            partition.configure(settings)
+            for track in partition.tracks:
+                track.configure(settings if track is partition else settings.for_companion())
             leads = state.leader == self._node_id and state.leader_broker_epoch == self.broker_epoch
             if partition.is_online:
                 if settings.storage is Storage.MEMORY:
-                    partition.log.offset_limit = state.reserved_to
+                    for track in partition.tracks:
+                        track.log.offset_limit = state.reserved_to
                 if leads:
                     partition.lead(state, self._node_id, self._lag_max_ms(), now_ms)
                 else:
@@ -219,31 +260,39 @@ class Partitions:
             if leads:
                 self.by_id.setdefault(topic.topic_id, {})[number] = partition
                 self.by_name.setdefault(topic.name, {})[number] = partition
+                if partition.companion is not None:
+                    self.companions.setdefault(topic.companion, {})[number] = partition.companion
             else:
                 self._unlead(partition)
 
     def _unlead(self, partition: Partition) -> None:
         _take_out(self.by_id, partition.topic_id, partition)
         _take_out(self.by_name, partition.name.topic, partition)
+        if partition.companion is not None:
+            _take_out(self.companions, partition.companion.topic_id, partition.companion)
 
     # -- closing
 
     def _close(self, gone: Iterable[Partition], reason: str) -> None:
         """Close replicas for good, and remove what they have."""
-        paths = []
+        tracks: list[Partition] = []
         for partition in gone:
             self._unlead(partition)
             table = self.replicas[partition.topic_id]
             del table[partition.name.partition]
             if not table:
                 del self.replicas[partition.topic_id]
-            if partition.is_online:
-                log = partition.log
-                partition.go_offline(reason)
-                log.abandon()
-            paths.append(LogFolder.path(partition.name, partition.topic_id))
-        if paths:
-            self._remove_logs(paths)
+            tracks += partition.tracks
+        self._remove(tracks, reason)
+
+    def _remove(self, tracks: Sequence[Partition], reason: str) -> None:
+        logs = [track.log for track in tracks if track.is_online]
+        for track in tracks:
+            track.go_offline(reason)
+        for log in logs:
+            log.abandon()
+        if tracks:
+            self._remove_logs([LogFolder.path(track.name, track.topic_id) for track in tracks])
 
     def _remove_logs(self, paths: list[str]) -> None:
         try:
@@ -251,17 +300,27 @@ class Partitions:
         except StorageError as error:  # the next start finds and removes what is left
             logger.warning("logs_not_removed count=%d reason=%r", len(paths), str(error))
 
-    def close(self) -> None:
-        """Sync and close every log; one that cannot be synced is no reason to let the others down."""
-        for partition in self:
-            if partition.is_online:
-                log = partition.log
-                partition.go_offline("the broker is shutting down")
-                try:
-                    log.close()
-                except StorageError as error:
-                    logger.error("log_not_closed partition=%s reason=%r", partition.name, str(error))
-                    log.abandon()
+    def close(self) -> bool:
+        """Sync and close every log; whether all could be. One that cannot is no reason to let the others down."""
+        is_well = True
+        logs = [(track, track.log) for track in self.tracks() if track.is_online]
+        for partition, log in logs:
+            partition.go_offline("the broker is shutting down")
+            try:
+                log.close()
+            except StorageError as error:
+                logger.error("log_not_closed partition=%s reason=%r", partition.name, str(error))
+                log.abandon()
+                is_well = False
+        return is_well
+
+
+def paths_of(topic: Topic, number: int) -> Iterator[str]:
+    """Where the logs of a replica lie: its own, and its companion's if it has one."""
+    name = TopicPartition(topic.name, number)
+    yield LogFolder.path(name, topic.topic_id)
+    if topic.companion:
+        yield LogFolder.path(name, topic.companion)
 
 
 def _take_out(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:

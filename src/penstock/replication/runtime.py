@@ -13,15 +13,14 @@ from typing import Any, Final
 
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, StateMachine, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, Repeated, StateMachine, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
-from penstock.log.log import Log
-from penstock.records.batch import BatchHeader, batches
+from penstock.log.settings import Flush
+from penstock.records.batch import BatchHeader, assemble, batches
 from penstock.records.build import build_pairs, read_marker, read_records
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
-from penstock.wire.schema import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +66,8 @@ class StateRuntime:
         self._is_closed = False
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
+        self._read_to: int | None = None
+        self._read_end = 0
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
 
@@ -74,35 +75,44 @@ class StateRuntime:
 
     async def load(self) -> None:
         """Read everything back, then decide from there."""
-        log, offset = self.partition.log, self.partition.log.start_offset
-        end = log.end_offset
-        while offset < end and not self._is_closed:
-            data = await self._read(log, offset, end)
-            before = offset
-            for at, header in batches(data):
-                if header.base_offset >= before:
-                    self._replay(memoryview(data)[at : at + header.size_bytes], header)
-                offset = header.next_offset
-            if offset == before:
-                break  # compaction left nothing from here on
-            await asyncio.sleep(0)
-        # Nobody is told what may yet be lost: decisions begin when all that was read back is committed.
-        committed = asyncio.Event()
-        self.partition.when_committed(end, committed.set)
-        await committed.wait()
-        if self._is_closed or not self.partition.is_leader:
-            return
-        self.machine.loaded(self._clock.steady_ms())
-        self.partition.on_marker = self._on_marker
-        self.is_loaded = True
-        self._arm()
-
-    async def _read(self, log: Log, offset: int, end: int) -> Buffer:
-        while True:
+        has_more = True
+        while has_more:
             try:
-                return log.read(offset, LOAD_BYTES, end)
+                has_more = self.read_back()
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
+            await asyncio.sleep(0)
+        begun = asyncio.Event()
+        self.begin_when_committed(begun.set)
+        await begun.wait()
+
+    def read_back(self) -> bool:
+        """Read a piece of what was decided before; whether there is more. Raises ColdRead."""
+        log = self.partition.log
+        if self._read_to is None:
+            self._read_to, self._read_end = log.start_offset, log.end_offset
+        before = self._read_to
+        if self._is_closed or before >= self._read_end:
+            return False
+        data = log.read(before, LOAD_BYTES, self._read_end)
+        for at, header in batches(data):
+            if header.base_offset >= before:
+                self._replay(memoryview(data)[at : at + header.size_bytes], header)
+            self._read_to = header.next_offset
+        return self._read_to > before  # if not, compaction left nothing from here on
+
+    def begin_when_committed(self, then: Callable[[], None]) -> None:
+        """Decide from now on; or, since nobody is told what may yet be lost, when all that was read is committed."""
+
+        def begin() -> None:
+            if not self._is_closed and self.partition.has_committed(self._read_end):
+                self.machine.loaded(self._clock.steady_ms())
+                self.partition.on_marker = self._on_marker
+                self.is_loaded = True
+                self._arm()
+            then()
+
+        self.partition.when_committed(self._read_end, begin)
 
     def _replay(self, batch: memoryview, header: BatchHeader) -> None:
         if header.is_control:
@@ -144,6 +154,36 @@ class StateRuntime:
             self._carry_out(decision)
         self._arm()
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether what is decided here is committed as soon as it is appended, as far as can be told before."""
+        partition = self.partition
+        return (
+            self.is_loaded
+            and partition.leadership is None
+            and partition.is_online
+            and partition.log.settings.flush is Flush.OS
+        )
+
+    def repeat(self, repeated: Repeated, said: Any) -> bool:
+        """Have decided once more what was decided before, where that is committed at once: whether it is.
+
+        False: `submit` the command. That is the place for whatever is unusual, an error too.
+        """
+        if not self.may_repeat:
+            return False
+        partition, now_ms = self.partition, self._clock.steady_ms()
+        body = repeated.decide(said, now_ms)
+        if body is None:
+            return False
+        try:
+            appended = partition.append_own(_plain_batch(body, repeated.count, now_ms), now_ms)
+        except PenstockError:
+            return False
+        repeated.apply(said, now_ms)
+        self._arm()
+        return partition.high_watermark > appended.last_offset
+
     def tell(self, command: Any) -> None:
         """Have a command decided that nobody waits for. Who is not loaded yet will see the state of things then."""
         if self.is_loaded:
@@ -170,9 +210,11 @@ class StateRuntime:
 
     def _persist(self, decision: Decision) -> None:
         """Append the records and apply them: batch by batch, so that the machine knows what the log does."""
+        self.partition.check_in_sync()
         now_ms = self._clock.steady_ms()
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
-        for records in _in_batches(decision.persist):
+        is_one = len(decision.persist) == 1
+        for records in (decision.persist,) if is_one else _in_batches(decision.persist):
             batch = build_pairs(
                 [(record.key, record.value) for record in records],
                 now_ms,
@@ -232,6 +274,23 @@ class StateRuntime:
         if self.is_loaded:
             self._carry_out(self.machine.wake(self._clock.steady_ms()))
             self._arm()
+
+
+def _plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
+    """Records of one time, in no transaction."""
+    return assemble(
+        body,
+        count=count,
+        attributes=0,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        leader_epoch=-1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
 
 
 def _in_batches(records: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:

@@ -79,6 +79,12 @@ class StateRuntimes:
             raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being read back; try again")
         return runtime
 
+    def is_here(self, key: str) -> bool:
+        """Whether this broker decides about a key."""
+        number = self.partition_of(key)
+        runtime = self._running.get(number) if number is not None else None
+        return runtime is not None and runtime.is_loaded
+
     def submit(self, key: str, command: Any, answer: Answer) -> None:
         """Have a command about a key decided; what `find` raises is an answer too."""
         try:

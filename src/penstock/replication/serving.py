@@ -26,7 +26,9 @@ def serve_follower(
     records: Buffer = b""
     if parting is None:
         records = log.read(wanted.fetch_offset, limit_bytes, log.end_offset, blocking=blocking, force=force)
-        partition.fetched(follower.replica_id, follower.replica_epoch, wanted.fetch_offset, now_ms)
+        partition.fetched(
+            follower.replica_id, follower.replica_epoch, wanted.fetch_offset, wanted.log_start_offset, now_ms
+        )
     return PartitionData(
         partition_index=wanted.partition,
         error_code=0,

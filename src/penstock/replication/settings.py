@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from penstock.foundation.settings import Kind, number
+from penstock.foundation.settings import LONG_MAX, Kind, Setting, number
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+
+_PACKAGE: Final = "org.apache.kafka.common.replica"
+RACK_AWARE: Final = f"{_PACKAGE}.RackAwareReplicaSelector"
 
 REPLICATION_SETTINGS: Final = (
     number("replica.lag.time.max.ms", 30_000, 1, "How long a follower may lag before it is out of sync.", Kind.LONG),
@@ -10,4 +16,13 @@ REPLICATION_SETTINGS: Final = (
     number("replica.fetch.max.bytes", 1 << 20, 0, "Bytes of one partition that a follower asks for at a time."),
     number("replica.fetch.response.max.bytes", 10 << 20, 0, "Bytes that a follower asks for at a time."),
     number("replica.socket.timeout.ms", 30_000, 1, "How long a follower waits for an answer."),
+    number(LEADER_RATE, LONG_MAX, 0, "Bytes a second that throttled replicas which lag get from here.", Kind.LONG),
+    number(FOLLOWER_RATE, LONG_MAX, 0, "Bytes a second that throttled replicas which lag here may fetch.", Kind.LONG),
+    Setting(
+        name="replica.selector.class",
+        kind=Kind.STRING,
+        default=RACK_AWARE,
+        choices=(RACK_AWARE, f"{_PACKAGE}.LeaderSelector"),
+        doc="Where consumers that name a rack (`client.rack`) read: at a replica in it, or at the leader.",
+    ),
 )

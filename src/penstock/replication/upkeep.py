@@ -76,7 +76,7 @@ class Upkeep:
         do_retention = now_ms >= self._retention_at_ms
         if do_retention:
             self._retention_at_ms = now_ms + intervals.retention_ms
-        for partition in self._partitions:
+        for partition in self._partitions.tracks():
             if partition.is_online:
                 try:
                     self._keep(partition, now_ms, do_retention, intervals)
@@ -102,7 +102,7 @@ class Upkeep:
             self._flusher.flush_soon(partition)
 
     async def _reserve(self, partition: Partition, log: Log) -> None:
-        topic_id, number, beyond = partition.topic_id, partition.name.partition, log.offset_limit
+        (topic_id, number), beyond = partition.place, log.offset_limit
         try:
             await self._metadata.change(lambda image: plan_reserve(image, topic_id, number, beyond))
         except PenstockError as error:  # the next tick tries again
@@ -114,7 +114,7 @@ class Upkeep:
         """Compact every partition that has enough that is new, one after another."""
         loop = asyncio.get_running_loop()
         try:
-            for partition in self._partitions:
+            for partition in self._partitions.tracks():
                 if not partition.is_online:
                     continue
                 log = partition.log

@@ -138,9 +138,7 @@ class TransactionCoordinator:
 
     def _decision(self, draft: Draft, *replies: Reply) -> Decision:
         return Decision(
-            persist=draft.records,
-            replies=replies,
-            effects=tuple(self._write_markers(transaction) for transaction in draft.to_mark),
+            persist=draft.records, replies=replies, effects=tuple(map(self._write_markers, draft.to_mark))
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
@@ -162,8 +160,11 @@ class TransactionCoordinator:
     def wake_at_ms(self) -> int | None:
         if self._unmarked:
             return self._loaded_ms
-        times = [self._finished.next_ms, self._abort_at_ms, self._expire_at_ms]
-        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+        at_ms = self._expire_at_ms
+        for other_ms in (self._finished.early_ms, self._abort_at_ms):
+            if other_ms is not None and (at_ms is None or other_ms < at_ms):
+                at_ms = other_ms
+        return at_ms
 
     @property
     def _abort_at_ms(self) -> int | None:

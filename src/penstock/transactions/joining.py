@@ -12,6 +12,7 @@ from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.checks import check_not_ending, check_producer, find
+from penstock.transactions.commands import JoinTransaction
 from penstock.transactions.draft import Draft
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS
@@ -118,6 +119,31 @@ def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddParti
         v3_and_below_producer_epoch=wanted.producer_epoch,
         v3_and_below_topics=wanted.topics,
     )
+
+
+def request_to_join(command: JoinTransaction) -> AddPartitionsToTxnRequest:
+    """What a leader asks a coordinator that is another broker."""
+    topics: dict[str, list[int]] = {}
+    for one in command.partitions:
+        topics.setdefault(one.topic, []).append(one.partition)
+    wanted = AddPartitionsToTxnTransaction(
+        transactional_id=command.transactional_id,
+        producer_id=command.producer.producer_id,
+        producer_epoch=command.producer.epoch,
+        verify_only=command.verify_only,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
+    )
+    return AddPartitionsToTxnRequest(transactions=(wanted,))
+
+
+def codes_in(response: AddPartitionsToTxnResponse) -> Codes:
+    """What a coordinator that is another broker has answered."""
+    return {
+        TopicPartition(topic.name, one.partition_index): ErrorCode(one.partition_error_code)
+        for found in response.results_by_transaction
+        for topic in found.topic_results
+        for one in topic.results_by_partition
+    }
 
 
 def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -9,6 +9,7 @@ from penstock.foundation.settings import number, switch
 TRANSACTION_SETTINGS: Final = (
     number("transaction.state.log.num.partitions", 50, 1, "Partitions of the topic that transactions are kept in."),
     number("transaction.state.log.replication.factor", 3, 1, "Its replicas, or as many as there are brokers."),
+    number("transaction.state.log.min.isr", 2, 1, "How many of them must be in sync, or as many as there are."),
     number("transaction.state.log.segment.bytes", 100 << 20, 1024, "Size of its segments."),
     number("transaction.max.timeout.ms", 900_000, 1, "The longest that a producer may let a transaction last."),
     number("transactional.id.expiration.ms", 604_800_000, 1, "How long a transactional id that is not used is kept."),

@@ -1,8 +1,7 @@
 """All that is known of one transactional id: a value, the steps that it can take, and its record. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.foundation.decision import NO_PRODUCER, ProducerKey, StateRecord
 from penstock.foundation.errors import MalformedRequest
@@ -29,9 +28,8 @@ EPOCH_MOVES: Final = 2
 """The transaction version in which each transaction has an epoch of its own (KIP-890)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
-    """A transactional id, its producer, and its transaction if there is one."""
+class Transaction(NamedTuple):
+    """A transactional id, its producer, and its transaction if there is one. A tuple: each takes many steps."""
 
     transactional_id: str
     producer_id: int
@@ -142,7 +140,7 @@ class Transaction:
         assert state in ALLOWED[self.state], f"{self.transactional_id}: {self.state.label} to {state.label}"
         if changes.get("producer_id", self.producer_id) != self.producer_id:
             changes["previous_producer_id"] = self.producer_id
-        return replace(self, state=state, updated_ms=now_ms, **changes)
+        return self._replace(state=state, updated_ms=now_ms, **changes)
 
     # -- records
 

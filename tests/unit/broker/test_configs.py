@@ -115,7 +115,11 @@ def test_every_topic_setting_has_its_default_from_a_broker_setting_of_the_same_k
                 entry.maximum,
                 entry.choices,
             )
-    assert {entry.name for entry in LOG_SETTINGS if entry.broker_name is None} == {"storage"}
+    assert {entry.name for entry in LOG_SETTINGS if entry.broker_name is None} == {
+        "storage",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
 
 
 def test_the_brokers_names_are_kafkas() -> None:
@@ -172,6 +176,15 @@ def test_a_topic_that_is_there_goes_on_whatever_the_brokers_defaults_become() ->
     world.set(cluster={"log.cleanup.policy": "compact", "log.cleaner.min.compaction.lag.ms": "1000"})
     assert not world.configs.log_settings(memory).compacted
     assert world.configs.log_settings(disk).compacted
+
+
+def test_an_unclean_election_is_the_topics_choice_or_else_the_clusters() -> None:
+    world = World()
+    assert not world.configs.is_unclean(world.topic(1))
+    assert world.configs.is_unclean(world.topic(2, unclean_leader_election_enable="true"))
+    world.set(cluster={"unclean.leader.election.enable": "true"})
+    assert world.configs.is_unclean(world.topic(1))
+    assert not world.configs.is_unclean(world.topic(3, unclean_leader_election_enable="false"))
 
 
 def test_without_any_setting_a_topic_has_the_defaults() -> None:

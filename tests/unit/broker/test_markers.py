@@ -2,15 +2,26 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.broker.markers import RETRY_S, Markers
+from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
+from penstock.foundation.errors import CoordinatorNotAvailable
 from penstock.foundation.ids import TopicPartition
 from penstock.records.batch import batches
 from penstock.records.build import read_marker
 from penstock.transactions.commands import WriteMarkers
+from penstock.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 from ..log.making import NOW_MS, batch
 from ..replication.worlds import World, world_at
@@ -38,6 +49,11 @@ class Coordinators:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
+        self.is_gone = False
+
+    def is_here(self, key: str) -> bool:
+        return not self.is_gone
+
     def submit(self, key: str, command: Any, answer: Callable[[Any], None]) -> None:
         self.told.append(command)
 
@@ -46,12 +62,16 @@ class Desk:
     def __init__(self, world: World) -> None:
         self.timers = Timers()
         self.coordinators: Any = Coordinators()
+        self.asked: list[tuple[int, WriteTxnMarkersRequest, Callable[[Any], None]]] = []
         self.markers = Markers(
+            node_id=1,
             partitions=world.partitions,
             clock=world.clock,
             timer=self.timers,
-            knows=lambda topic: topic in world.metadata.image.by_name,
+            image=lambda: self.image or world.metadata.image,
+            ask=lambda node, request, answer: self.asked.append((node, request, answer)),
         )
+        self.image: ClusterImage | None = None
         self.markers.transactions = self.coordinators
 
     @property
@@ -168,5 +188,114 @@ def test_a_marker_of_an_older_life_of_the_producer_is_not_needed(tmp_path: Path)
             desk.markers.write(effect)
             assert desk.told == [effect.written()]
             assert markers_in(world, "orders") == []
+
+    run(main())
+
+
+# -- partitions that other brokers lead
+
+FAR = TopicPartition("far", 0)
+
+
+def image_with(world: World, leader: int) -> ClusterImage:
+    """As it is, and a topic that broker 1 does not lead."""
+    image = world.metadata.image
+    state = PartitionState(replicas=(2, 3), leader=leader, leader_epoch=0, isr=(2, 3))
+    far = Topic(topic_id=b"f" * 16, name="far", partitions={0: state})
+    brokers = {node: Broker(node_id=node, host="h", port=node) for node in (1, 2, 3)}
+    return replace(image, brokers=brokers, by_name={**image.by_name, "far": far})
+
+
+def answer_with(desk: Desk, code: int) -> None:
+    _, request, answer = desk.asked.pop()
+    (marker,) = request.markers
+    answer(
+        WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=marker.producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=topic.name,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
+                                for number in topic.partition_indexes
+                            ],
+                        )
+                        for topic in marker.topics
+                    ],
+                )
+            ]
+        )
+    )
+
+
+def test_a_partition_that_another_broker_leads_gets_its_marker_from_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            await world.create("orders")
+            desk = Desk(world)
+            desk.image = image_with(world, leader=2)
+            effect = effect_for(TopicPartition("orders", 0), FAR)
+            desk.markers.write(effect)
+            (node, request, _) = desk.asked[0]
+            (marker,) = request.markers
+            assert (node, marker.producer_id, marker.transaction_result) == (2, PRODUCER.producer_id, True)
+            assert [(topic.name, list(topic.partition_indexes)) for topic in marker.topics] == [("far", [0])]
+            assert desk.told == [], "not before the other broker has it"
+            answer_with(desk, ErrorCode.NONE)
+            assert desk.told == [effect.written()]
+            assert markers_in(world, "orders") == [True]
+
+    run(main())
+
+
+def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            desk = Desk(world)
+            desk.image = image_with(world, leader=2)
+            effect = effect_for(FAR)
+            desk.markers.write(effect)
+            answer_with(desk, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert desk.told == []
+            desk.image = image_with(world, leader=-1)
+            desk.timers.fire()
+            assert desk.asked == [], "nobody leads it now"
+            desk.image = image_with(world, leader=3)
+            desk.timers.fire()
+            node, _, answer = desk.asked.pop()
+            assert node == 3
+            answer(CoordinatorNotAvailable("no route"))
+            desk.timers.fire()
+            answer_with(desk, ErrorCode.NONE)
+            assert desk.told == [effect.written()]
+            assert desk.timers.set == []
+
+    run(main())
+
+
+def test_what_a_newer_coordinator_has_ended_elsewhere_is_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            desk = Desk(world)
+            desk.image = image_with(world, leader=2)
+            desk.markers.write(effect_for(FAR))
+            answer_with(desk, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+            assert len(desk.told) == 1
+
+    run(main())
+
+
+def test_a_coordinator_that_has_gone_elsewhere_writes_no_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            desk = Desk(world)
+            desk.image = image_with(world, leader=-1)
+            desk.markers.write(effect_for(FAR))
+            desk.coordinators.is_gone = True
+            desk.image = image_with(world, leader=2)
+            desk.timers.fire()
+            assert (desk.asked, desk.timers.set, desk.told) == ([], [], [])
 
     run(main())

@@ -3,9 +3,17 @@
 import asyncio
 from pathlib import Path
 
+from penstock.broker.call import Call
+from penstock.broker.handlers.init_producer_id import init_producer_id
 from penstock.broker.producer_ids import BLOCK, ProducerIds
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.embedded import EmbeddedStore
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest
+
+from ..replication.worlds import world_at
+from .brokers import Timers, broker_of
 
 
 async def test_no_two_producers_ever_get_the_same_id(tmp_path: Path) -> None:
@@ -20,3 +28,16 @@ async def test_no_two_producers_ever_get_the_same_id(tmp_path: Path) -> None:
         await store.close()
     assert len(set(given)) == len(given) == 4 * (BLOCK + 5)
     assert min(given) == 0
+
+
+async def test_while_the_store_is_away_a_producer_is_told_to_ask_again(tmp_path: Path) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    call = Call(ApiKey.INIT_PRODUCER_ID, 5, 0, "", 0.0, 0, "", lambda answered: None)
+    async with world_at(tmp_path) as world:
+        broker = broker_of(world, Timers())
+        world.store.is_down = True
+        answer = await init_producer_id(request, call, broker)
+        assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        world.store.is_down = False
+        answer = await init_producer_id(request, call, broker)
+        assert (answer.error_code, answer.producer_id) == (0, 0)

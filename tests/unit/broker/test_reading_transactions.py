@@ -1,6 +1,6 @@
 """What Fetch, ListOffsets and DescribeProducers tell about transactions: the general way, and the express lane."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -10,14 +10,10 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.configs import Configs
-from penstock.broker.coordinators import Coordinators
 from penstock.broker.express import ExpressFetch
-from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.handlers.describe_producers import describe_producers
 from penstock.broker.handlers.fetch import fetch
 from penstock.broker.handlers.list_offsets import list_offsets
-from penstock.broker.producer_ids import ProducerIds
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.records.batch import batches
@@ -29,34 +25,13 @@ from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from ..log.making import NOW_MS, batch, records_in, sent
-from ..replication.worlds import NODE, World, world_at
+from ..replication.worlds import world_at
+from .brokers import Timers, broker_of
 
 TOPIC = "orders"
 VERSION = 12
 UNCOMMITTED, COMMITTED = 0, 1
 LATEST, MAX_TIMESTAMP = -1, -3
-
-
-class Timers:
-    """What was set and not stopped, to be fired by hand."""
-
-    def __init__(self) -> None:
-        self._set: dict[object, tuple[float, Callable[[], None]]] = {}
-
-    def __call__(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-        ticket = object()
-        self._set[ticket] = seconds, action
-
-        def stop() -> None:
-            self._set.pop(ticket, None)
-
-        return stop
-
-    def fire(self, waits: bool = False) -> None:
-        """Those for now, or those that wait."""
-        for ticket, (seconds, action) in list(self._set.items()):
-            if (seconds > 0) == waits and self._set.pop(ticket, None):
-                action()
 
 
 class Desk:
@@ -101,7 +76,7 @@ class Desk:
 
     def express(self, offset: int, isolation: int = COMMITTED, **options: Any) -> PartitionData | None:
         """The answer of a lane that knows such requests; None if it leaves this one to the general way."""
-        lane = ExpressFetch(VERSION, lambda: NOW_MS)
+        lane = ExpressFetch(VERSION)
         known = request_for(10**9, isolation, **options)
         lane.learn(memoryview(frame_of(known)), known, self.broker)
         frame = frame_of(request_for(offset, isolation, **options))
@@ -172,33 +147,6 @@ async def desk_at(folder: Path, **configs: object) -> AsyncIterator[Desk]:
         await world.create(TOPIC, **configs)
         timers = Timers()
         yield Desk(broker_of(world, timers), world.partition(TOPIC), timers)
-
-
-def broker_of(world: World, timers: Timers) -> Broker:
-    configs = Configs(static={}, node_id=NODE, image=lambda: world.metadata.image)
-    coordinators = Coordinators(
-        partitions=world.partitions,
-        configs=configs,
-        clock=world.clock,
-        timer=timers,
-        threads=world.threads,
-        image=lambda: world.metadata.image,
-    )
-    return Broker(
-        node_id=NODE,
-        metadata=world.metadata,
-        partitions=world.partitions,
-        configs=configs,
-        sessions=FetchSessions(10),
-        producer_ids=ProducerIds(world.metadata),
-        clock=world.clock,
-        timer=timers,
-        log_dir="",
-        disk_space=lambda: (0, 0),
-        threads=world.threads,
-        groups=coordinators.groups,
-        transactions=coordinators.transactions,
-    )
 
 
 def values(found: PartitionData) -> list[bytes | None]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -109,7 +110,7 @@ def test_what_is_balanced_is_left_alone_and_no_plan_breaks_a_rule(
         least = factor - min(factor, len(racks)), factor - min(factor, len(machines))
         assert crowding(table[node] for node in replicas) == least
     again = plan_rebalance(image_of(brokers, layout))
-    assert not any(move.copies for move in again), "a second plan moves nothing"
+    assert again == [], "a second plan changes nothing"
 
 
 def test_a_new_broker_in_a_rack_shares_with_its_neighbours() -> None:
@@ -200,6 +201,17 @@ def test_fewer_replicas_keep_the_preferred_leader_and_stay_apart() -> None:
     image = image_of(brokers, {topic_id: {0: (1, 2, 3), 1: (2, 3, 1)}})
     layout = after(image, plan_replication(image, image.topics.values(), 2))
     assert layout[topic_id] == {0: (1, 3), 1: (2, 3)}
+
+
+def test_of_fewer_replicas_those_remain_that_are_there_and_in_sync() -> None:
+    topic_id = b"\1" * 16
+    image = image_of(plain(1, 2, 3), {topic_id: {0: (4, 1, 2), 1: (1, 4, 2), 2: (1, 2, 3)}})
+    topic = image.topics[topic_id]
+    lagging = replace(topic.partitions[2], leader=3, isr=(3, 2))
+    topics = {topic_id: replace(topic, partitions={**topic.partitions, 2: lagging})}
+    image = replace(image, topics=topics)
+    layout = after(image, plan_replication(image, topics.values(), 2))
+    assert layout[topic_id] == {0: (1, 2), 1: (1, 2), 2: (2, 3)}
 
 
 @pytest.mark.parametrize("factor", [0, -1, 3])

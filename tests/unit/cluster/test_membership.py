@@ -204,6 +204,18 @@ async def test_the_last_replica_on_disk_that_was_lost_stays_offline_until_it_is_
         await found.stop()
 
 
+async def test_a_broker_whose_machine_has_stopped_leaves_the_isrs_that_have_others() -> None:
+    async with cluster(1, 2) as (one, two):
+        shared = await one.create("shared", assignments={0: [2, 1]})
+        alone = await one.create("alone", b"\10" * 16, assignments={0: [2]})
+        again = await restarted(two, 2, may_lack=lambda topic: True)
+        await one.until(lambda image: led(image, shared) and led(image, alone))
+        states = [one.image.state(place) for place in (shared, alone)]
+        assert [state and (state.leader, state.isr) for state in states] == [(1, (1,)), (2, (2,))]
+        assert one.image.brokers[2].lost == {}, "it has the best there is"
+        await again.stop()
+
+
 async def test_a_broker_with_an_empty_folder_counts_for_nothing_that_it_had() -> None:
     async with cluster(1, 2) as (one, two):
         shared = await one.create("shared", assignments={0: [2, 1]})

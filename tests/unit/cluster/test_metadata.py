@@ -164,10 +164,13 @@ async def test_whoever_waits_for_an_image_is_woken_by_it(tmp_path: Path) -> None
 async def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
+        failures: list[Exception] = []
+        metadata.on_failed = failures.append
         metadata.listeners.append(lambda image: image.brokers[99])  # type: ignore[arg-type, return-value]
         async with asyncio.timeout(10):
             await metadata.change(lambda image: [register(1)])
         assert list(metadata.image.brokers) == [1]
+        assert [type(error) for error in failures] == [KeyError], "whoever runs the broker hears of it"
 
 
 async def test_a_change_of_several_steps_goes_on_from_what_is_there(tmp_path: Path) -> None:

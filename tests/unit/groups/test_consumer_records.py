@@ -9,13 +9,14 @@ from penstock.foundation.decision import StateRecord
 from penstock.groups import consumer_records, records
 from penstock.groups.consumer_members import Member, MemberState, TopicIdPartition
 from penstock.groups.consumer_records import KINDS
+from penstock.groups.consumer_state import GroupState
 from penstock.groups.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     CurrentTopicPartitions,
     MemberKey,
 )
-from penstock.wire.state import kind_of, read_value, state_record
+from penstock.wire.state import kind_of, read_value
 from tests.simulation.consumer_machine import GROUP, apply
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
@@ -172,26 +173,27 @@ held = st.dictionaries(
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 
 
-@given(
-    st.builds(
-        Member,
-        member_id=texts,
-        instance_id=st.none() | texts,
-        rack_id=st.none() | texts,
-        client_id=texts,
-        client_host=texts,
-        rebalance_timeout_ms=st.integers(-1, 2**31 - 1),
-        topic_names=st.frozensets(texts, max_size=4),
-        topic_regex=texts,
-        assignor=st.none() | texts,
-        classic=st.none() | st.just(ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=())),
-        epoch=epochs,
-        previous_epoch=epochs,
-        state=st.sampled_from([state for state in MemberState if state is not MemberState.UNKNOWN]),
-        assigned=held,
-        revoking=held,
-    )
+members = st.builds(
+    Member,
+    member_id=texts,
+    instance_id=st.none() | texts,
+    rack_id=st.none() | texts,
+    client_id=texts,
+    client_host=texts,
+    rebalance_timeout_ms=st.integers(-1, 2**31 - 1),
+    topic_names=st.frozensets(texts, max_size=4),
+    topic_regex=texts,
+    assignor=st.none() | texts,
+    classic=st.none() | st.just(ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=())),
+    epoch=epochs,
+    previous_epoch=epochs,
+    state=st.sampled_from([state for state in MemberState if state is not MemberState.UNKNOWN]),
+    assigned=held,
+    revoking=held,
 )
+
+
+@given(members)
 @examples(deadline=None)
 def test_a_member_is_what_its_records_say(member: Member) -> None:
     read = Member(member_id=member.member_id)
@@ -199,7 +201,7 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
         consumer_records.member_metadata(GROUP, member),
         consumer_records.current_assignment(GROUP, member),
     ):
-        record = state_record(*change)
+        record = consumer_records.to_record(change)
         assert record.value is not None
         value = read_value(KINDS[kind_of(record.key)][1], record.value)
         is_metadata = kind_of(record.key) == records.CONSUMER_GROUP_MEMBER_METADATA
@@ -207,11 +209,52 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
     assert read == member
 
 
+@given(members, members)
+@examples(deadline=None)
+def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, told: Member) -> None:
+    """A change goes to the state as it was made, and after a restart as its record's bytes say."""
+    known, told = known._replace(member_id="m"), told._replace(member_id="m")
+    for change in (
+        consumer_records.member_metadata(GROUP, told),
+        consumer_records.current_assignment(GROUP, told),
+        consumer_records.target(GROUP, "m", told.assigned),
+    ):
+        record = consumer_records.to_record(change)
+        assert record.value is not None
+        states = []
+        for value in (change.value, read_value(KINDS[change.kind][1], record.value)):
+            state = GroupState()
+            state.apply(*consumer_records.member_metadata(GROUP, known))
+            state.apply(*consumer_records.current_assignment(GROUP, known))
+            state.apply(change.kind, change.key, value)
+            states.append((state.members, state.targets, state.owners, state.by_instance, state.subscribed()))
+        assert states[0] == states[1]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | members), max_size=12), st.data())
+@examples(deadline=None)
+def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
+    steps: list[tuple[str, Member | None]], data: st.DataObject
+) -> None:
+    """It is remembered, and forgotten only when someone changes it."""
+    state = GroupState()
+    for name, member in steps:
+        if member is None:
+            for change in consumer_records.without_members(GROUP, [name]):
+                state.apply(*change)
+        else:
+            state.apply(*consumer_records.member_metadata(GROUP, member._replace(member_id=name)))
+        if data.draw(st.booleans()):
+            wanted: set[str] = set()
+            assert state.subscribed() == wanted.union(*(one.topic_names for one in state.members.values()))
+    assert len(state.members) <= 3
+
+
 def test_the_same_state_is_written_in_the_same_bytes() -> None:
     forwards = {TopicIdPartition(b"T" * 16, number): 3 for number in range(9)}
     backwards = dict(reversed(forwards.items()))
     first, second = (
-        state_record(*consumer_records.current_assignment(GROUP, Member(member_id="m", assigned=each)))
+        consumer_records.to_record(consumer_records.current_assignment(GROUP, Member(member_id="m", assigned=each)))
         for each in (forwards, backwards)
     )
     assert first == second

@@ -1,7 +1,5 @@
 """One member on its way from what it holds to what it should hold."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
@@ -136,9 +134,9 @@ def test_a_target_outside_of_the_subscription_is_not_for_the_member() -> None:
 
 @pytest.mark.parametrize("state", [STABLE, UNREVOKED])
 def test_a_new_subscription_takes_away_at_once_what_it_no_longer_covers(state: MemberState) -> None:
-    known = replace(member(state, 5, 0), assigned={**held(0), **held(0, topic=OTHER)})
+    known = member(state, 5, 0)._replace(assigned={**held(0), **held(0, topic=OTHER)})
     if state is UNREVOKED:
-        known = replace(known, revoking=held(3))
+        known = known._replace(revoking=held(3))
     told = course(5, 0, changed=True)
     narrowed = reconcile(known, told)
     assert (narrowed.epoch, narrowed.state, narrowed.assigned) == (5, UNREVOKED, held(0))
@@ -153,7 +151,7 @@ def test_a_new_subscription_that_covers_all_changes_nothing() -> None:
 
 
 def test_what_a_new_subscription_takes_away_need_not_be_given_up_if_it_is_not_owned() -> None:
-    known = replace(member(STABLE, 5, 0), assigned={**held(0), **held(0, topic=OTHER)})
+    known = member(STABLE, 5, 0)._replace(assigned={**held(0), **held(0, topic=OTHER)})
     narrowed = reconcile(known, course(5, 0, changed=True, owned=places(0)))
     assert (narrowed.epoch, narrowed.state, narrowed.assigned, narrowed.revoking) == (5, STABLE, held(0), {})
 

@@ -19,6 +19,8 @@ from penstock.log.settings import (
 
 LONG = ("x", "1.5", "", str(2**63), "1_000")
 INT = ("x", "1.5", "", str(2**31), "1_000")
+THROTTLED = ("*", "", "0:1", "0:1,0:2, 17:3")
+UNTHROTTLED = ("0", "0:", ":1", "0:1:2", "*,0:1", "a:b", "0:-1", "\u0661:1")
 
 VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     # name: (its default, what it takes, what it refuses)
@@ -29,7 +31,9 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "compression.zstd.level": ("3", ("-131072", "22"), ("23", "-131073", *INT)),
     "delete.retention.ms": (str(DAY_MS), ("0", str(LONG_MAX)), ("-1", *LONG)),
     "flush": ("os", ("group",), ("disk", "OS", "")),
+    "follower.replication.throttled.replicas": ("", THROTTLED, UNTHROTTLED),
     "index.interval.bytes": ("4096", ("0", str(INT_MAX)), ("-1", *INT)),
+    "leader.replication.throttled.replicas": ("", THROTTLED, UNTHROTTLED),
     "max.compaction.lag.ms": (str(LONG_MAX), ("1",), ("0", *LONG)),
     "max.message.bytes": ("1048588", ("0", str(INT_MAX)), ("-1", *INT)),
     "message.timestamp.after.max.ms": ("3600000", ("0", str(LONG_MAX)), ("-1", *LONG)),
@@ -44,6 +48,7 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "segment.ms": (str(7 * DAY_MS), ("1", str(LONG_MAX)), ("0", *LONG)),
     "segment.jitter.ms": ("0", (str(LONG_MAX),), ("-1", *LONG)),
     "storage": ("disk", ("memory",), ("tape", "")),
+    "unclean.leader.election.enable": ("false", ("true", "TRUE"), ("yes", "1", "")),
 }
 
 
@@ -94,6 +99,9 @@ def test_every_value_reaches_the_log() -> None:
             "segment.bytes": "2048",
             "segment.ms": "20",
             "segment.jitter.ms": "21",
+            "leader.replication.throttled.replicas": "0:1,0:2",
+            "follower.replication.throttled.replicas": "*",
+            "unclean.leader.election.enable": "true",
         }
     )
     assert dataclasses.asdict(settings) == {
@@ -118,7 +126,19 @@ def test_every_value_reaches_the_log() -> None:
         "segment_bytes": 2048,
         "segment_ms": 20,
         "segment_jitter_ms": 21,
+        "leader_throttled": {"is_all": False, "pairs": frozenset({(0, 1), (0, 2)})},
+        "follower_throttled": {"is_all": True, "pairs": frozenset()},
+        "unclean": True,
     }
+
+
+def test_replicas_are_named_one_by_one_or_all_together() -> None:
+    some = LogSettings.of({"leader.replication.throttled.replicas": "0:1, 3:2"}).leader_throttled
+    assert (0, 1) in some
+    assert (3, 2) in some
+    assert (0, 2) not in some
+    assert (7, 7) in LogSettings.of({"leader.replication.throttled.replicas": "*"}).leader_throttled
+    assert (0, 1) not in LogSettings.of({}).leader_throttled
 
 
 @pytest.mark.parametrize(

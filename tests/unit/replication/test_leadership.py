@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import PartitionState
-from penstock.replication.leadership import IsrWish, Leadership
+from penstock.replication.leadership import IsrWish, Leadership, Track
 
 LEADER, A, B = 1, 2, 3
 LAG_MS = 1000
@@ -21,9 +21,7 @@ def leading(*isr: int, end: int = 10, mark: int = 0, tracks: int = 1) -> Leaders
     return Leadership(
         node_id=LEADER,
         state=state(*isr),
-        ends=[end] * tracks,
-        epoch_starts=[end] * tracks,
-        high_watermarks=[mark] * tracks,
+        tracks=[Track(end=end, epoch_start=end, high_watermark=mark) for _ in range(tracks)],
         lag_max_ms=LAG_MS,
         now_ms=0,
     )

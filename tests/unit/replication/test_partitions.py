@@ -197,6 +197,27 @@ async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.Lo
     assert any("log_tail_cut partition=orders-0" in entry.getMessage() for entry in caplog.records)
 
 
+async def test_a_lost_folder_of_which_others_have_everything_begins_anew_and_follows_them(tmp_path: Path) -> None:
+    def led_by_another(image: ClusterImage) -> list[Put]:
+        return [
+            Put(keys.partition(*place), replace(state, replicas=(1, 2), isr=(2,), leader=2).dump(), state.version)
+            for place, state in image.placed()
+        ]
+
+    async with world_at(tmp_path) as world:
+        topic_id = await world.create("orders")
+        world.partition("orders").append(batch(b"x"), NOW_MS)
+        await world.metadata.change(led_by_another)
+    shutil.rmtree(folder_of(tmp_path, topic_id))
+    for _ in range(2):  # and it is there the next time
+        async with world_at(tmp_path) as world:
+            (replica,) = world.partitions
+            assert replica.is_online
+            assert replica.following is not None
+            assert replica.following.position.offset == 0
+            assert folder_of(tmp_path, topic_id).is_dir()
+
+
 async def test_a_partition_is_not_lost_because_the_process_ended_while_it_was_made(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         world.metadata.listeners.clear()

@@ -18,6 +18,8 @@ from penstock.foundation.errors import (
     NotCoordinator,
     PenstockError,
 )
+from penstock.records.build import build_pairs
+from penstock.records.layout import HEADER_BYTES
 from penstock.replication.runtime import BATCH_BYTES_MAX, StateRuntime
 from penstock.replication.runtimes import StateRuntimes, java_hash
 
@@ -324,6 +326,70 @@ def test_a_runtime_that_is_closed_tells_who_waits_and_wakes_no_more(tmp_path: Pa
 
 
 # -- all the machines of a topic
+
+
+class AddAgain:
+    """The same counter is added to once more; as an Add, but ready."""
+
+    count = 1
+
+    def __init__(self, machine: Counters, name: str) -> None:
+        self._machine = machine
+        self._name = name
+        self.is_allowed = True
+
+    def decide(self, said: int, now_ms: int) -> bytes | None:
+        if not self.is_allowed:
+            return None
+        value = json.dumps([said, ""]).encode()
+        return bytes(build_pairs([(self._name.encode(), value)], now_ms)[HEADER_BYTES:])
+
+    def apply(self, said: int, now_ms: int) -> None:
+        self._machine._add(self._name, said)
+
+
+def test_what_is_repeated_is_persisted_and_applied_like_anything_else(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            again = AddAgain(bench.machine, "a")
+            bench.submit(Add(name="a", amount=1))
+            assert all(bench.runtime.repeat(again, amount) for amount in (2, 3))
+            assert bench.machine.values == {"a": 6}
+            again.is_allowed = False
+            assert not bench.runtime.repeat(again, 4)
+            assert bench.runtime.partition.log.end_offset == 3
+        async with world_at(tmp_path) as world:
+            assert (await bench_in(world)).machine.values == {"a": 6}
+
+    run(main())
+
+
+def test_what_cannot_be_persisted_at_once_is_not_repeated(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            again, log = AddAgain(bench.machine, "a"), bench.runtime.partition.log
+            limit, log.offset_limit = log.offset_limit, 0
+            assert not bench.runtime.repeat(again, 1)
+            log.offset_limit = limit
+            bench.runtime.partition.go_offline("gone")
+            assert not bench.runtime.repeat(again, 1)
+            bench.runtime.close(NotCoordinator("elsewhere"))
+            assert not bench.runtime.repeat(again, 1)
+            assert bench.machine.values == {}
+
+    run(main())
+
+
+def test_where_it_is_waited_for_the_disk_nothing_is_repeated(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world, flush="group")
+            assert not bench.runtime.repeat(AddAgain(bench.machine, "a"), 1)
+            assert (bench.machine.values, bench.runtime.partition.log.end_offset) == ({}, 0)
+
+    run(main())
 
 
 @pytest.mark.parametrize(

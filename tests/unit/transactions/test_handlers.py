@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,7 +299,7 @@ async def at_last_epoch(desk: Desk, name: str) -> ProducerKey:
     """A producer with one epoch left, and a transaction under way."""
     await desk.producer(name)
     machine = desk.machine_of(name)
-    known: Transaction = replace(machine.transactions[name], epoch=EPOCH_LAST)
+    known: Transaction = machine.transactions[name]._replace(epoch=EPOCH_LAST)
     machine.apply(known.to_record(), -1)
     assert await desk.add(name, known.producer, ORDERS) == {ORDERS: 0}
     return known.producer

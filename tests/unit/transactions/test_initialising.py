@@ -21,7 +21,7 @@ def is_refused(answer: InitProducerIdResponse, code: ErrorCode) -> bool:
 def at_epoch(place: Place, epoch: int, name: str = "id") -> ProducerKey:
     """An id whose producer has come this far."""
     place.producer(name)
-    place.records.append(replace(place.state(name), epoch=epoch).to_record())
+    place.records.append(place.state(name)._replace(epoch=epoch).to_record())
     place.restart()
     return place.state(name).producer
 

@@ -3,6 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.cluster.settings import CORDONED
 from penstock.foundation.ids import TopicPartition
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -37,6 +38,7 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call, broker: Broke
                 ],
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,
+                is_cordoned=bool(broker.configs[CORDONED]),
             )
         ],
     )

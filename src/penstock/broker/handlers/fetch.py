@@ -1,8 +1,7 @@
 """Fetch: committed batches as they lie in the log, now or when there are enough of them."""
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -16,6 +15,7 @@ from penstock.log.log import Log
 from penstock.records.batch import batches
 from penstock.replication.partition import Partition
 from penstock.replication.serving import parting_of, serve_follower
+from penstock.replication.settings import RACK_AWARE
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
@@ -30,6 +30,8 @@ from penstock.wire.messages.fetch import (
 from penstock.wire.schema import Buffer
 
 WARM_ATTEMPTS = 3
+LOOK_MS = 10
+"""How soon at the earliest it is looked again whether a throttled follower may have more."""
 
 
 @handles(ApiKey.FETCH)
@@ -62,13 +64,17 @@ class _Attempt:
         self.answers: list[tuple[Key, PartitionData]] = []
         self.cold: list[ColdRead] = []
         self.got_bytes = 0
+        self.throttled_bytes = 0
+        self.held_back: set[Key] = set()
+        """Partitions that a follower gets nothing of before it may have more (KIP-73)."""
         self.failed = False
 
     def read(self, blocking: bool = False) -> None:
         """Read everything anew."""
         self.answers = []
         self.cold = []
-        self.got_bytes = 0
+        self.got_bytes = self.throttled_bytes = 0
+        self.held_back = set()
         self.failed = False
         for key, wanted in self.plan.wanted:
             try:
@@ -81,8 +87,8 @@ class _Attempt:
     def _read_one(self, key: Key, wanted: FetchPartition, blocking: bool) -> PartitionData:
         limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
         if self.follower is not None:
-            return self._serve(self.follower, self.broker.partition(*key), wanted, limit_bytes, blocking)
-        partition = self.broker.replica(*key)
+            return self._serve(self.follower, key, wanted, limit_bytes, blocking)
+        partition = self.find(key)
         partition.check_epoch(wanted.current_leader_epoch)
         log = partition.log
         if not partition.is_leader and wanted.fetch_offset > partition.high_watermark:
@@ -91,6 +97,10 @@ class _Attempt:
         if parting is not None:
             self.failed = True
             return self._diverged(partition, wanted, parting)
+        nearer = self._nearer(partition, wanted.fetch_offset)
+        if nearer is not None:
+            self.failed = True  # there is nothing to wait for here
+            return _nothing_yet(partition, wanted, nearer)
         records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
@@ -111,17 +121,28 @@ class _Attempt:
             records=records,
         )
 
+    def find(self, key: Key) -> Partition:
+        """The partition that is asked for. Raises Kafka's errors."""
+        return self.broker.replica(*key) if self.follower is None else self.broker.followed(*key)
+
     def _serve(
-        self, follower: ReplicaState, partition: Partition, wanted: FetchPartition, limit_bytes: int, blocking: bool
+        self, follower: ReplicaState, key: Key, wanted: FetchPartition, limit_bytes: int, blocking: bool
     ) -> PartitionData:
+        partition, now_ms, force = self.find(key), self.broker.clock.steady_ms(), self.got_bytes == 0
+        is_throttled = self._is_throttled(partition, follower)
+        if is_throttled:
+            room = self.broker.throttle.room(now_ms) - self.throttled_bytes
+            limit_bytes, force = min(limit_bytes, room), force and room > 0
+            if room <= 0:
+                self.held_back.add(key)
         try:
             data = serve_follower(
                 partition,
                 wanted,
                 follower,
                 limit_bytes,
-                self.broker.clock.steady_ms(),
-                force=self.got_bytes == 0,
+                now_ms,
+                force=force,
                 blocking=blocking,
             )
         except ColdRead as cold:
@@ -129,10 +150,27 @@ class _Attempt:
             return _nothing_yet(partition, wanted)
         except OffsetOutOfRange as error:
             self.failed = True
-            return replace(_refusal(wanted.partition, error), log_start_offset=partition.log.start_offset)
-        self.got_bytes += len(data.records or b"")
+            return _refusal(wanted.partition, error, partition.log.start_offset)
+        size = len(data.records or b"")
+        self.got_bytes += size
+        self.throttled_bytes += size if is_throttled else 0
         self.failed |= data.diverging_epoch is not None
         return data
+
+    def _is_throttled(self, partition: Partition, follower: ReplicaState) -> bool:
+        """Whether the topic throttles this broker as a leader, and the follower is not in sync (KIP-73)."""
+        if (partition.name.partition, self.broker.node_id) not in partition.log.settings.leader_throttled:
+            return False
+        state = self.broker.image.state(partition.place)
+        return state is not None and follower.replica_id not in state.isr
+
+    def _nearer(self, partition: Partition, offset: int) -> int | None:
+        """A replica in the reader's rack, if this broker leads and is in another one (KIP-392)."""
+        rack, lead, brokers = self.request.rack_id, partition.leadership, self.broker.image.brokers
+        if not rack or lead is None or self.broker.configs["replica.selector.class"] != RACK_AWARE:
+            return None
+        near = {node for node, known in brokers.items() if known.rack == rack}
+        return None if self.broker.node_id in near else lead.nearest(offset, near)
 
     def _diverged(self, partition: Partition, wanted: FetchPartition, parting: EpochEndOffset) -> PartitionData:
         """The reader's last batch is not in this log: tell it where the two part (KIP-595)."""
@@ -152,6 +190,8 @@ class _Attempt:
         return self.failed or self.got_bytes >= self.request.min_bytes or not self.plan.wanted
 
     def response(self) -> FetchResponse:
+        if self.throttled_bytes:
+            self.broker.throttle.take(self.throttled_bytes, self.broker.clock.steady_ms())
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
         for key, data in self.answers:
             if self.plan.must_tell(key, data):
@@ -173,13 +213,15 @@ def follower_of(request: FetchRequest) -> ReplicaState | None:
     return ReplicaState(replica_id=request.replica_id) if request.replica_id >= 0 else None
 
 
-def _nothing_yet(partition: Partition, wanted: FetchPartition) -> PartitionData:
+def _nothing_yet(partition: Partition, wanted: FetchPartition, nearer: int = -1) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition,
         error_code=0,
         high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
         log_start_offset=partition.log.start_offset,
         aborted_transactions=None,
+        preferred_read_replica=nearer,
         records=b"",
     )
 
@@ -197,11 +239,12 @@ def _aborted(log: Log, offset: int, records: Buffer) -> list[AbortedTransaction]
     ]
 
 
-def _refusal(number: int, error: PenstockError) -> PartitionData:
+def _refusal(number: int, error: PenstockError, start_offset: int = -1) -> PartitionData:
     return PartitionData(
         partition_index=number,
         error_code=error.code if error.code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR,
         high_watermark=-1,
+        log_start_offset=start_offset,
         aborted_transactions=None,
         records=b"",
     )
@@ -227,7 +270,7 @@ class _Parked:
     def __init__(self, attempt: _Attempt, call: Call) -> None:
         self._attempt = attempt
         self._call = call
-        self._tickets: list[tuple[Partition, int]] = []
+        self._tickets: list[tuple[Callable[[int], None], int]] = []
         self._stop_timer = attempt.broker.timer(attempt.request.max_wait_ms / 1000, self._time_is_up)
         self._stop_look = _nothing
         call.on_gone = self._forget
@@ -236,14 +279,27 @@ class _Parked:
     def _wait(self) -> None:
         attempt = self._attempt
         for key, _ in attempt.plan.wanted:
-            partition = attempt.broker.replica(*key)
-            watch = partition.watch if attempt.follower is None else partition.watch_tail
-            self._tickets.append((partition, watch(self._on_growth)))
+            if key in attempt.held_back:
+                continue  # that it grows is no news
+            partition = attempt.find(key)
+            watch, unwatch = partition.watch, partition.unwatch
+            if attempt.follower is not None:
+                watch, unwatch = partition.watch_tail, partition.unwatch_tail
+            self._tickets.append((unwatch, watch(self._on_growth)))
+        if attempt.held_back:
+            wait_ms = attempt.broker.throttle.wait_ms(attempt.broker.clock.steady_ms())
+            self._stop_look = attempt.broker.timer(max(wait_ms, LOOK_MS) / 1000, self._look_again)
 
     def _on_growth(self) -> None:
         # Not at once: what else arrives in this turn of the loop comes along.
         self._stop_waiting()
+        self._stop_look()
         self._stop_look = self._attempt.broker.timer(0, self._look)
+
+    def _look_again(self) -> None:
+        """There may be room for what was held back."""
+        self._stop_waiting()
+        self._look()
 
     def _look(self) -> None:
         self._attempt.read()
@@ -261,8 +317,8 @@ class _Parked:
         self._call.answer(self._attempt.response())
 
     def _stop_waiting(self) -> None:
-        for partition, ticket in self._tickets:
-            partition.unwatch(ticket)
+        for unwatch, ticket in self._tickets:
+            unwatch(ticket)
         self._tickets = []
 
     def _forget(self) -> None:

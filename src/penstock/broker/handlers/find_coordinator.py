@@ -56,12 +56,11 @@ async def _make_then_find(
 
 
 def _find(key: str, runtimes: StateRuntimes, broker: Broker) -> Coordinator:
-    number = runtimes.partition_of(key)
-    topic = broker.image.by_name.get(runtimes.topic)
-    state = topic.partitions.get(number) if topic and number is not None else None
-    if state is None or state.leader == NO_LEADER or state.leader not in broker.image.brokers:
-        return _refusal(key, CoordinatorNotAvailable(f"{runtimes.topic}-{number} has no leader now; try again"))
-    leader = broker.image.brokers[state.leader]
+    node = broker.leader_of(runtimes, key)
+    if node == NO_LEADER:
+        why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader now; try again"
+        return _refusal(key, CoordinatorNotAvailable(why))
+    leader = broker.image.brokers[node]
     return Coordinator(
         key=key, node_id=leader.node_id, host=leader.host, port=leader.port, error_code=0, error_message=None
     )

@@ -4,6 +4,7 @@ from penstock.broker.asking import command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.transactions.commands import InitProducer
 from penstock.wire.keys import ApiKey
@@ -14,7 +15,16 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 async def init_producer_id(
     request: InitProducerIdRequest, call: Call, broker: Broker
 ) -> InitProducerIdResponse | None:
-    producer_id = await broker.producer_ids.take()
+    try:
+        producer_id = await broker.producer_ids.take()
+    except PenstockError:
+        # The store is away. As with Kafka: older clients take any other error for the end.
+        return InitProducerIdResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
     if request.transactional_id is None:
         # An idempotent producer that asks again, after a fatal error, begins under a new id (KIP-360).
         return InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)

@@ -79,8 +79,9 @@ def _append_all(
                 log_start_offset=partition.log.start_offset,
             )
             answers.append(answer)
-            if partition.high_watermark <= appended.last_offset and (request.acks == ALL or not partition.is_kept):
-                uncommitted.append((partition, appended.last_offset + 1, answer))
+            end_offset = appended.last_offset + 1
+            if (partition.high_watermark if request.acks == ALL else partition.kept_end) < end_offset:
+                uncommitted.append((partition, end_offset, answer))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=topics)
     if request.acks == 0:
@@ -89,7 +90,7 @@ def _append_all(
         return None
     if not uncommitted:
         return response
-    _Parked(response, uncommitted, call, broker, request.timeout_ms)
+    _Parked(response, uncommitted, call, broker, request)
     return None
 
 
@@ -121,7 +122,7 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> Produ
 
 
 class _Parked:
-    """A request whose batches are appended and not yet committed."""
+    """A request whose batches are appended and not yet as safe as the producer wants them."""
 
     def __init__(
         self,
@@ -129,16 +130,18 @@ class _Parked:
         uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
         call: Call,
         broker: Broker,
-        timeout_ms: int,
+        request: ProduceRequest,
     ) -> None:
         self._response = response
+        self._wants_all = request.acks == ALL
         self._uncommitted = uncommitted
         self._waiting = len(uncommitted)
         self._call = call
-        self._cancel = broker.timer(max(0, timeout_ms) / 1000, self._finish)
+        self._cancel = broker.timer(max(0, request.timeout_ms) / 1000, self._finish)
         call.on_gone = self._cancel
         for partition, end_offset, _ in uncommitted:
-            partition.when_committed(end_offset, self._one_done)
+            when_safe = partition.when_committed if self._wants_all else partition.when_kept
+            when_safe(end_offset, self._one_done)
 
     def _one_done(self) -> None:
         self._waiting -= 1
@@ -147,7 +150,7 @@ class _Parked:
             self._finish()
 
     def _finish(self) -> None:
-        """All are committed, or time is up: those that are not are answered with an error."""
+        """All are safe, or time is up: those that are not are answered with an error."""
         if self._call.parts is not None:
             return
         failed = {}
@@ -156,9 +159,9 @@ class _Parked:
                 failed[id(answer)] = ErrorCode.KAFKA_STORAGE_ERROR
             elif not partition.is_leader:
                 failed[id(answer)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif partition.high_watermark < end_offset:
+            elif (partition.high_watermark if self._wants_all else partition.kept_end) < end_offset:
                 failed[id(answer)] = ErrorCode.REQUEST_TIMED_OUT
-            elif partition.in_sync < partition.log.settings.min_insync_replicas:
+            elif self._wants_all and not partition.is_safe:
                 failed[id(answer)] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if failed:
             self._response = ProduceResponse(

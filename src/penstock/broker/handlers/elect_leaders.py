@@ -1,0 +1,90 @@
+"""ElectLeaders (KIP-460): partitions go back to their preferred leaders, or get any leader that there is."""
+
+from penstock.broker.administering import find_place, within
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.cluster.administration import elect_leaders as hold_elections
+from penstock.cluster.elections import Election
+from penstock.cluster.image import Place
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.ids import TopicPartition
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+Results = dict[TopicPartition, PenstockError | None]
+
+
+@handles(ApiKey.ELECT_LEADERS)
+async def elect_leaders(request: ElectLeadersRequest, call: Call, broker: Broker) -> ElectLeadersResponse:
+    try:
+        election = _election(request.election_type)
+        if request.topic_partitions is None:
+            results = await within(broker.metadata, request.timeout_ms, _elect_all(broker, election))
+        else:
+            results = await within(broker.metadata, request.timeout_ms, _elect(_named(request), broker, election))
+    except PenstockError as error:
+        # What holds for all of them is said of each of them too; before version 1 there is no other place for it.
+        return _answer(dict.fromkeys(_named(request), error), error.code)
+    return _answer(results)
+
+
+def _election(number: int) -> Election:
+    try:
+        return Election(number)
+    except ValueError:
+        raise InvalidRequest(f"election type {number} is not known; 0 is preferred, 1 is unclean") from None
+
+
+def _named(request: ElectLeadersRequest) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.topic, number) for topic in request.topic_partitions or () for number in topic.partitions
+    ]
+
+
+async def _elect(names: list[TopicPartition], broker: Broker, election: Election) -> Results:
+    results: Results = dict.fromkeys(names)
+    places: dict[Place, TopicPartition] = {}
+    for name in names:
+        try:
+            places[find_place(broker, *name)] = name
+        except PenstockError as error:
+            results[name] = error
+    held = await hold_elections(broker.metadata, places, election)
+    return results | {places[place]: error for place, error in held.items()}
+
+
+async def _elect_all(broker: Broker, election: Election) -> Results:
+    """In every partition. Those that have the leader they should have are not worth telling."""
+    names = [
+        TopicPartition(topic.name, number) for topic in broker.image.topics.values() for number in topic.partitions
+    ]
+    results = await _elect(names, broker, election)
+    return {
+        name: error for name, error in results.items() if error is None or error.code != ErrorCode.ELECTION_NOT_NEEDED
+    }
+
+
+def _answer(results: Results, code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+    topics: dict[str, list[PartitionResult]] = {}
+    for name, error in results.items():
+        topics.setdefault(name.topic, []).append(
+            PartitionResult(
+                partition_id=name.partition,
+                error_code=error.code if error else ErrorCode.NONE,
+                error_message=error.message if error else None,
+            )
+        )
+    return ElectLeadersResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=entries) for topic, entries in topics.items()
+        ],
+    )

@@ -1,0 +1,100 @@
+"""What the commands about a cluster have to know of it, learned by a client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import KafkaClient
+from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.errors import refusal
+from penstock.cluster.image import ClusterImage, Place, Placed, Topic
+from penstock.cluster.settings import CORDONED
+from penstock.cluster.survey import MIN_ISR, Health, examine, image_of
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicPartition
+
+HOST_ID: Final = "broker.host.id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """A cluster at one time."""
+
+    admin: ClusterAdmin
+    cluster_id: str
+    controller: int
+    image: ClusterImage
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The brokers that are there, and those that are not and have replicas."""
+        holders = {node for _, state in self.image.placed() for node in state.replicas}
+        return sorted(self.image.brokers.keys() | holders)
+
+    def state_of(self, node_id: int) -> str:
+        if node_id not in self.image.brokers:
+            return "missing"
+        if node_id in self.image.drained:
+            return "drained"
+        return "controller" if node_id == self.controller else "up"
+
+    def name(self, place: Place) -> TopicPartition:
+        return TopicPartition(self.image.topics[place.topic_id].name, place.number)
+
+    def topic(self, name: str) -> Topic:
+        found = self.image.by_name.get(name)
+        if found is None:
+            raise refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                name,
+                f"there is no topic {name!r}; `penstock topic list --internal` shows what there is",
+            )
+        return found
+
+    def place(self, name: TopicPartition) -> Place:
+        topic = self.topic(name.topic)
+        if name.partition not in topic.partitions:
+            raise refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                str(name),
+                f"topic {name.topic!r} has {len(topic.partitions)} partitions, asked for partition {name.partition}",
+            )
+        return Place(topic.topic_id, name.partition)
+
+    async def examine(self) -> Health:
+        found = await self.admin.configs(Resource.TOPIC, self.image.by_name, [MIN_ISR])
+        return examine(self.image, {topic: int(values.get(MIN_ISR) or 1) for topic, values in found.items()})
+
+    def copied(self, placed: Placed, sizes: Mapping[int, Mapping[TopicPartition, int]]) -> float | None:
+        """The share of its bytes that the new replicas of a partition have; None where that cannot be told."""
+        place, state = placed
+        name = self.name(place)
+        whole = sizes.get(state.leader, {}).get(name)
+        if whole is None or not state.adding:
+            return None
+        if whole == 0:
+            return 1.0
+        have = sum(min(whole, sizes.get(node, {}).get(name, 0)) for node in state.adding)
+        return have / (whole * len(state.adding))
+
+
+async def survey(client: KafkaClient) -> Survey:
+    """Ask for all that there is."""
+    admin = ClusterAdmin(client)
+    cluster = await admin.describe()
+    topics = await Admin(client).topics()
+    moves = await admin.reassignments()
+    own = await admin.configs(Resource.BROKER, map(str, cluster.brokers), [HOST_ID, CORDONED])
+    return Survey(
+        admin=admin,
+        cluster_id=cluster.cluster_id,
+        controller=cluster.controller,
+        image=image_of(
+            cluster.brokers.values(),
+            topics,
+            moves,
+            machines={int(node): values.get(HOST_ID) or "" for node, values in own.items()},
+            closed=[int(node) for node, values in own.items() if values.get(CORDONED)],
+        ),
+    )

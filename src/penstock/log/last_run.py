@@ -1,0 +1,42 @@
+"""How the process that had a data folder before this one ended, and whether its machine has stopped since.
+
+A killed process loses nothing that it wrote. A machine that stopped without being told to may have lost whatever
+was not synced: a log that is not synced before it acknowledges may lack what others were told is safe.
+"""
+
+import json
+from typing import Final
+
+from penstock.log.disk import Disk
+
+_FILE: Final = "last-run"
+
+
+class LastRun:
+    """Noted when a process begins and when it ends in good order."""
+
+    def __init__(self, disk: Disk, boot_id: str) -> None:
+        self._disk = disk
+        self._boot_id = boot_id
+        before = _read(disk.load(_FILE))
+        self.lost_power: Final = before is not None and not before[1] and before[0] != boot_id
+        """Whether the machine has stopped under the process before: the tails of logs may be gone."""
+        self._note(ended=False)
+
+    def end(self) -> None:
+        """All logs are synced and closed."""
+        self._note(ended=True)
+
+    def _note(self, *, ended: bool) -> None:
+        self._disk.store(_FILE, json.dumps({"boot_id": self._boot_id, "ended": ended}).encode(), durable=True)
+
+
+def _read(data: bytes | None) -> tuple[str, bool] | None:
+    """Boot id, and whether it ended well. What cannot be read says that nothing is known to be well."""
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+        return str(value["boot_id"]), bool(value["ended"])
+    except (ValueError, KeyError, TypeError):
+        return "", False

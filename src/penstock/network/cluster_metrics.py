@@ -1,0 +1,133 @@
+"""How this broker's part of the cluster is, in numbers for Prometheus; the sum over all brokers tells of all."""
+
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from penstock.cluster.image import ClusterImage, PartitionState
+from penstock.replication.keeper import IsrKeeper
+from penstock.replication.partition import OWN, Partition
+from penstock.replication.partitions import Partitions
+from penstock.replication.throttle import Throttle
+
+LAGS_MAX: Final = 100
+"""Followers whose lag is told one by one, those furthest behind first: a scrape stays small whatever there is."""
+
+
+class Lag(NamedTuple):
+    """How many messages a follower is behind a leader."""
+
+    messages: int
+    partition: Partition
+    follower: int
+
+
+class ClusterMetrics:
+    """Looks at the image and at what this broker leads, when it is asked."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        image: Callable[[], ClusterImage],
+        partitions: Partitions,
+        isr_keeper: IsrKeeper,
+        sent: Throttle,
+        fetched: Throttle,
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._partitions = partitions
+        self._isr_keeper = isr_keeper
+        self._sent = sent
+        self._fetched = fetched
+
+    def collect(self) -> Iterator[Metric]:
+        image = self._image()
+        is_controller = image.controller_id == self._node_id
+        yield GaugeMetricFamily(
+            "penstock_is_controller", "Whether this broker is the controller", value=is_controller
+        )
+        yield GaugeMetricFamily(
+            "penstock_brokers", "Brokers that this one knows to be there", value=len(image.brokers)
+        )
+        leaderless = sum(1 for _ in image.offline()) if is_controller else 0
+        yield GaugeMetricFamily(
+            "penstock_leaderless_partitions", "Partitions that nobody leads, told by the controller", value=leaderless
+        )
+        yield from self._collect_led(image)
+        yield from self._collect_isrs()
+        yield from self._collect_lags()
+        throttled = CounterMetricFamily(
+            "penstock_throttled_bytes", "Bytes that replicas which lag got under a throttle", labels=["side"]
+        )
+        throttled.add_metric(["leader"], self._sent.taken)
+        throttled.add_metric(["follower"], self._fetched.taken)
+        yield throttled
+
+    def _collect_led(self, image: ClusterImage) -> Iterator[Metric]:
+        led = [(partition, state) for partition in self._led() if (state := image.state(partition.place)) is not None]
+        counts = {
+            "penstock_leaders": ("Partitions that this broker leads", len(led)),
+            "penstock_replicas": ("Replicas that this broker has", sum(1 for _ in self._partitions)),
+            "penstock_under_replicated_partitions": (
+                "Partitions led here that not all of their replicas are in sync with",
+                sum(state.is_under_replicated for _, state in led),
+            ),
+            "penstock_under_min_isr_partitions": (
+                "Partitions led here that have fewer replicas in sync than min.insync.replicas",
+                sum(_is_under_min_isr(partition, state) for partition, state in led),
+            ),
+            "penstock_reassigning_partitions": (
+                "Partitions led here whose replicas are being moved",
+                sum(state.is_reassigned for _, state in led),
+            ),
+        }
+        for name, (text, value) in counts.items():
+            yield GaugeMetricFamily(name, text, value=value)
+
+    def _collect_isrs(self) -> Iterator[Metric]:
+        keeper = self._isr_keeper
+        yield CounterMetricFamily(
+            "penstock_isr_shrinks", "Times that a replica fell out of sync", value=keeper.shrinks
+        )
+        yield CounterMetricFamily("penstock_isr_expands", "Times that a replica came into sync", value=keeper.grows)
+
+    def _collect_lags(self) -> Iterator[Metric]:
+        lags = nlargest(LAGS_MAX, self._lags(), key=lambda lag: lag.messages)
+        yield GaugeMetricFamily(
+            "penstock_follower_lag_max",
+            "Messages that the last of the followers is behind what this broker leads",
+            value=lags[0].messages if lags else 0,
+        )
+        each = GaugeMetricFamily(
+            "penstock_follower_lag",
+            f"Messages that a follower is behind, of the {LAGS_MAX} that are furthest",
+            labels=["topic", "partition", "follower"],
+        )
+        for lag in lags:
+            name = lag.partition.name
+            each.add_metric([name.topic, str(name.partition), str(lag.follower)], lag.messages)
+        yield each
+
+    def _led(self) -> Iterator[Partition]:
+        return (partition for table in self._partitions.by_id.values() for partition in table.values())
+
+    def _lags(self) -> Iterator[Lag]:
+        """Of followers that have something to catch up with."""
+        for partition in self._led():
+            lead = partition.leadership
+            if lead is None or not partition.is_online:
+                continue
+            track, start = lead.tracks[OWN], partition.log.start_offset
+            for node, progress in lead.tracks[OWN].followers.items():
+                behind = track.end - max(progress.end, start)
+                if behind > 0:
+                    yield Lag(behind, partition, node)
+
+
+def _is_under_min_isr(partition: Partition, state: PartitionState) -> bool:
+    wanted = min(partition.log.settings.min_insync_replicas, len(state.replicas)) if partition.is_online else 0
+    return len(state.isr) < wanted

@@ -1,0 +1,66 @@
+"""Several brokers on one real etcd, each as its users run it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import BrokerProcess
+from tests.coordination.servers import EtcdEnsemble
+
+SESSION_S = 3.0
+
+
+class ClusterProcesses:
+    """An etcd and the brokers that share it; any of them can be stopped, killed and started again."""
+
+    def __init__(self, folder: Path, count: int = 3, settings: Mapping[str, object] | None = None) -> None:
+        reason = EtcdEnsemble.why_not()
+        if reason is not None:
+            pytest.skip(reason)
+        self._folder = folder
+        self._settings = dict(settings or {})
+        where = folder / "etcd"
+        where.mkdir()
+        self._etcd = EtcdEnsemble(where)
+        self.brokers: dict[int, BrokerProcess] = {}
+        try:
+            self._etcd.start()
+            for node_id in range(1, count + 1):
+                self.add(node_id)
+        except BaseException:
+            self.kill()
+            raise
+
+    def add(self, node_id: int, **settings: object) -> BrokerProcess:
+        """Start one more broker."""
+        folder = self._folder / f"broker-{node_id}"
+        folder.mkdir()
+        process = BrokerProcess(folder, self._settings | settings)
+        # What is not a setting stands above the table of settings.
+        config = folder / "penstock.toml"
+        top = {"node_id": node_id, "store": self._etcd.url("/penstock"), "session_s": SESSION_S}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
+        config.write_text("\n".join([*lines, config.read_text()]))
+        self.brokers[node_id] = process.start()
+        return process
+
+    @property
+    def bootstrap(self) -> str:
+        """Those that run."""
+        return ",".join(process.kafka for process in self.brokers.values() if process.is_running)
+
+    def finish(self) -> None:
+        """End all that runs, in good order; nothing may have come as a surprise to any."""
+        try:
+            for process in self.brokers.values():
+                process.finish()
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        for process in self.brokers.values():
+            if process.is_running:
+                process.kill()
+        self._etcd.stop()

@@ -1,0 +1,42 @@
+"""A partition that its leader has refused is not asked for at once, and not much later either."""
+
+from penstock.foundation.codes import ErrorCode
+from penstock.replication.link import REST_MS, Link
+from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+
+from ..log.making import NOW_MS
+from .test_link_throttled import NODE, TOPIC_ID, follower
+
+WAIT_MS = 500
+
+
+def refusal(number: int) -> FetchResponse:
+    data = PartitionData(
+        partition_index=number,
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=None,
+    )
+    return FetchResponse(
+        throttle_time_ms=0,
+        session_id=0,
+        responses=[FetchableTopicResponse(topic="", topic_id=TOPIC_ID, partitions=[data])],
+    )
+
+
+def asked(link: Link, now_ms: int) -> tuple[set[int], int]:
+    """The partitions that are asked for, and how long the leader may wait for them to grow."""
+    found = link.request(broker_epoch=7, max_wait_ms=WAIT_MS, max_bytes=1 << 20, now_ms=now_ms)
+    assert found is not None
+    return {entry.partition for topic in found.topics for entry in topic.partitions}, found.max_wait_ms
+
+
+def test_while_a_partition_rests_the_leader_is_not_asked_to_wait_longer_than_that() -> None:
+    link = Link(NODE, uses_sessions=False)
+    link.follow([follower(0, ""), follower(1, "")])
+    assert asked(link, NOW_MS) == ({0, 1}, WAIT_MS)
+    link.take(refusal(1), NOW_MS)
+    assert asked(link, NOW_MS) == ({0}, REST_MS)
+    assert asked(link, NOW_MS + REST_MS - 1) == ({0}, 1)
+    assert asked(link, NOW_MS + REST_MS) == ({0, 1}, WAIT_MS)

@@ -1,0 +1,29 @@
+"""Messages that are the same but for some numbers are taken apart and put together by where those stand."""
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.wire.holes import find_holes
+
+FIRST, LAST = {"b": -128, "h": -(2**15), "i": -(2**31), "q": -(2**63)}, {"b": 127, "h": 2**15 - 1, "i": 2**31 - 1}
+LAST["q"] = 2**63 - 1
+parts = st.lists(st.binary(min_size=1, max_size=9) | st.sampled_from("bhiq"), min_size=1, max_size=12)
+
+
+@given(parts, st.data())
+def test_what_is_put_together_is_taken_apart(parts: list[bytes | str], data: st.DataObject) -> None:
+    def written(numbers: list[int]) -> bytes:
+        left = iter(numbers)
+        return b"".join(part if isinstance(part, bytes) else struct.pack(">" + part, next(left)) for part in parts)
+
+    codes = [part for part in parts if isinstance(part, str)]
+    numbers = [data.draw(st.integers(FIRST[code], LAST[code])) for code in codes]
+    holes = find_holes(written([0] * len(codes)), written([-1] * len(codes)), codes)
+    found = holes.layout.unpack(written(numbers))
+    assert [field for field in found if isinstance(field, int)] == numbers
+    assert [field for field in found if isinstance(field, bytes)] == [
+        field for field in holes.fields if isinstance(field, bytes)
+    ]
+    assert holes.layout.pack(*found) == written(numbers)
