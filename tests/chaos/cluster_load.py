@@ -114,9 +114,6 @@ class Writer(Worker):
             "bootstrap.servers": self._servers,
             "enable.idempotence": True,
             "acks": "all",
-            # With more than one, librdkafka sends anew, under another epoch, what it does not know to be
-            # there when another partition answers OUT_OF_ORDER_SEQUENCE_NUMBER: its issue 4953.
-            "max.in.flight.requests.per.connection": 1,
             "linger.ms": 5,
             "message.timeout.ms": int(PATIENCE_S * 1000),
             "request.timeout.ms": 6000,

@@ -201,7 +201,7 @@ def test_topics_made_and_deleted_on_a_full_disk_are_made_and_deleted(
             raw.produce("old", batch_of([bytes(100_000)]))
         disk.leave(0)
         confluent.create_topic("new")
-        assert raw.produce("new", batch_of([b"x"])).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert raw.produce("new", batch_of([b"x"])).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         confluent.delete_topic("old")
         wait_until(lambda: disk.free_bytes > MIB // 2, "the old topic's files are gone")
         wait_until(lambda: raw.produce("new", batch_of([b"x"])).error_code == 0, "the new topic is there")

@@ -5,8 +5,9 @@
 - HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader lives.
 - LogsMatchBelowHighWatermark: what two brokers take for committed is the same.
 - OffsetsNeverReused: what a producer was told stands where it was told, and nothing else does.
-- NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only if
-  its producer asked for a commit, and never once it was told of an abort.
+- NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only
+  if its producer asked for a commit, and never once it was told of an abort.
+- WrittenOnce: what an idempotent producer sends, several batches at a time and again after errors, is there once.
 - LedgerNeverForgets: no count of a test-only state machine in a companion log is told twice.
 """
 
@@ -19,6 +20,8 @@ from tests.simulation.transaction_model import Txn
 
 Place = tuple[bytes, int]
 COMMIT, ABORT = "commit", "abort"
+ONCE = b"once-"
+"""What such values begin with."""
 
 
 class Entry(NamedTuple):
@@ -100,6 +103,7 @@ class Checks:
         self._looked: dict[tuple[int, int, Place], tuple[int, int, int, bool]] = {}
         """What else there is to see of it."""
         self.acked: dict[Place, dict[int, bytes]] = {}
+        self._once: set[bytes] = set()
         self.counted: dict[tuple[Place, bytes], set[int]] = {}
         self.commits: dict[int, int] = {}
         """The newest generation of a group in which an offset of each partition was committed."""
@@ -144,6 +148,10 @@ class Checks:
             if offset == len(known):
                 known.append(entry)
                 self._reader(place).take(offset, entry)
+                if entry.value.startswith(ONCE):
+                    if entry.value in self._once:
+                        raise Violation(f"WrittenOnce: {entry.value!r} is in {partition.name} again at {offset}")
+                    self._once.add(entry.value)
             elif offset > len(known):
                 raise Violation(f"{partition.name} on {node} has a gap before {offset}")
             elif known[offset] != entry:

@@ -33,6 +33,7 @@ from tests.simulation.cluster_broker import CALL_MS, STORE, WAIT_MS, Reply, SimB
 from tests.simulation.cluster_checks import Checks, Violation, entries_of
 from tests.simulation.cluster_clients import TOPIC, ClusterMember, TransactionClient, code_of
 from tests.simulation.cluster_store import SimStore
+from tests.simulation.cluster_writer import Channel, IdempotentClient
 from tests.simulation.disk import FakeDisk, Killed
 from tests.simulation.group_member import GROUP
 from tests.simulation.transaction_model import Txn
@@ -93,6 +94,10 @@ class ClusterRun:
         self.members = [
             ClusterMember(number, Random(self.rng.random()), self, self.partitions)
             for number in range(self.rng.randint(1, 3))
+        ]
+        self.writers = [
+            IdempotentClient(number, Random(self.rng.random()), self, self.rng.choice(self.orders))
+            for number in range(self.rng.randint(1, 2))
         ]
         self.producers = [
             TransactionClient(number, Random(self.rng.random()), self, self.partitions)
@@ -160,6 +165,29 @@ class ClusterRun:
             lambda: self._handle(target, body, lambda value: self._send(target, source, lambda: answer(value))),
         )
         self._at(self.clock.now_ms() + timeout_ms, lambda: answer(None))
+
+    def post(self, channel: Channel, target: int, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
+        """As `call`, over a connection: what was sent first arrives first, and after one that is lost nothing does."""
+        broker, is_open = self.brokers[target], True
+
+        def answer(value: Any) -> None:
+            nonlocal is_open
+            if is_open:
+                is_open = False
+                reply(value)
+
+        def deliver() -> None:
+            if channel.life is None:
+                channel.life = broker.life
+            if channel.is_broken or channel.life != broker.life or not broker.is_up:
+                channel.is_broken = True
+            else:
+                self._handle(target, body, lambda value: self.after(self.rng.randint(0, 5), lambda: answer(value)))
+
+        channel.is_broken = channel.is_broken or self.rng.random() < self.loss
+        channel.last_ms = max(channel.last_ms, self.clock.now_ms() + self.rng.randint(0, self.delay_ms))
+        self._at(channel.last_ms, deliver)
+        self.after(timeout_ms, lambda: answer(None))
 
     def _send(self, source: object, target: object, deliver: Callable[[], None]) -> None:
         for _ in range(2 if self.rng.random() < self.repeat else 1):
@@ -297,6 +325,8 @@ class ClusterRun:
             member.start(self.clock.now_ms())
         for producer in self.producers:
             producer.start()
+        for writer in self.writers:
+            writer.start()
         self.after(TICK_MS, self._tick_members)
         self.after(1, self._produce)
 
@@ -529,6 +559,8 @@ class ClusterRun:
         self._go_on_calmly()
         for producer in self.producers:
             producer.is_over = True
+        for writer in self.writers:
+            writer.is_over = True
         for member in self.members:
             member.eagerness = 0.0
         until_ms = self.clock.now_ms() + QUIET_MS

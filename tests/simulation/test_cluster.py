@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -39,8 +39,12 @@ SEEN = (
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+def quiet() -> Iterator[None]:
+    found = logging.getLogger("penstock")
+    before = found.level
+    found.setLevel(logging.CRITICAL)
+    yield
+    found.setLevel(before)
 
 
 def _run(seed: int) -> Counter[str]:

@@ -87,8 +87,8 @@ class Broker:
             raise UnknownTopicOrPartition(
                 f"there is no topic {topic!r}; create it, or list topics to see what is there"
             )
-        if number in known.partitions and known.partitions[number].leader != self.node_id:
-            raise NotLeaderOrFollower(f"{known.name}-{number} is led by another broker; ask for metadata again")
+        if number in known.partitions:
+            raise NotLeaderOrFollower(f"{known.name}-{number} is not led by this broker now; ask for metadata again")
         raise UnknownTopicOrPartition(
             f"topic {known.name!r} has {len(known.partitions)} partitions, asked for partition {number}"
         )

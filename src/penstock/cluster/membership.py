@@ -53,8 +53,9 @@ class Membership:
         on_refused: Callable[[PenstockError], None],
     ) -> None:
         """`is_lost`: whether a partition's log was in the data folder and is gone. `may_lack`: whether the logs of a
-        topic may lack what was acknowledged. `note_cluster`: the folder belongs to this cluster from now on. `on_registered`: this is the broker's epoch from now on. `on_refused`: another
-        process has become this broker, so this one must stop."""
+        topic may lack what was acknowledged. `note_cluster`: the folder belongs to this cluster from now on.
+        `on_registered`: this is the broker's epoch from now on. `on_refused`: another process has become this broker,
+        so this one must stop."""
         self._store = store
         self._metadata = metadata
         self._identity = identity

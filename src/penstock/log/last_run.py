@@ -10,6 +10,7 @@ from typing import Final
 from penstock.log.disk import Disk
 
 _FILE: Final = "last-run"
+_BYTES: Final = 256
 
 
 class LastRun:
@@ -28,13 +29,20 @@ class LastRun:
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        self._disk.store(_FILE, json.dumps({"boot_id": self._boot_id, "ended": ended}).encode(), durable=True)
+        """Written over in place, so that a full disk does not matter. What is torn says nothing good."""
+        text = json.dumps({"boot_id": self._boot_id, "ended": ended}).encode()
+        file = self._disk.open(_FILE)
+        if file.size < _BYTES:
+            file.append(bytes(_BYTES - file.size))
+        file.write_at(0, text.ljust(_BYTES, b" "))
+        file.sync()
+        file.close()
 
 
 def _read(data: bytes | None) -> tuple[str, bool] | None:
     """Boot id, and whether it ended well. What cannot be read says that nothing is known to be well."""
-    if data is None:
-        return None
+    if not data or not data.strip(b"\0"):
+        return None  # nobody was here, or got no further than to make it
     try:
         value = json.loads(data)
         return str(value["boot_id"]), bool(value["ended"])

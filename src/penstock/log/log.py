@@ -25,7 +25,7 @@ from penstock.records.batch import (
     read_header,
 )
 from penstock.records.build import Marker, read_marker
-from penstock.records.layout import CONTROL, TRANSACTIONAL
+from penstock.records.layout import CONTROL, HEADER_BYTES, TRANSACTIONAL
 from penstock.wire.schema import Buffer
 
 
@@ -98,6 +98,11 @@ class Log(LogFiles):
         if leader_epoch > self.epochs.latest:
             self.note_epoch(leader_epoch, base)
         return _new_appended(Appended, (base, last, append_time_ms, False))
+
+    def refuse(self, batch: Buffer) -> None:
+        """A client's batch could not be appended, and will be sent again."""
+        if len(batch) >= HEADER_BYTES:
+            self.producers.refuse(read_header(batch))
 
     def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int, marker: Marker | None = None) -> Appended:
         """Append one batch that this broker made: a coordinator's state, or the end of a transaction.

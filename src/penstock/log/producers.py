@@ -24,6 +24,7 @@ from penstock.records.layout import TRANSACTIONAL
 
 WINDOW: Final = 5
 """Batches remembered per producer: clients have at most this many in flight."""
+REFUSED_MAX: Final = 1000
 PRODUCERS_MAX: Final = 100_000
 """Per partition; past it the one heard of longest ago is forgotten, as if it had expired."""
 SEQUENCE_SPAN: Final = 2**31
@@ -85,6 +86,8 @@ class Producers:
     def __init__(self) -> None:
         self.by_id: dict[int, Producer] = {}
         self.open = OpenTransactions()
+        self._refused: dict[ProducerKey, int] = {}
+        """Producers of which nothing is known but that they will come again, and with which sequence."""
         self.changes = 0
         """Counts what was applied, so that an unchanged state is not written again."""
 
@@ -101,7 +104,9 @@ class Producers:
             if header.attributes & TRANSACTIONAL and not may_begin:
                 raise _not_begun(header)
             self._check_room()
-            # Forgotten or new: any sequence may begin (KIP-360).
+            # Forgotten or new: any sequence may begin (KIP-360), unless one before it was refused and comes again.
+            if self._refused:
+                self._check_refused(header)
             return None
         if header.producer_epoch < producer.epoch:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
@@ -125,6 +130,28 @@ class Producers:
                 else f"producer {header.producer_id} sent sequence {first}, expected {expected}"
             )
         return None
+
+    def refuse(self, header: BatchHeader) -> None:
+        """A batch was not taken, for now. If it was the first of its producer, those that follow it must not be, or
+        it could never be written any more."""
+        if header.producer_id < 0 or header.base_sequence < 0 or header.producer_id in self.by_id:
+            return
+        key = ProducerKey(header.producer_id, header.producer_epoch)
+        lowest = min(header.base_sequence, self._refused.get(key, header.base_sequence))
+        if key not in self._refused and len(self._refused) >= REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._refused[key] = lowest
+
+    def _check_refused(self, header: BatchHeader) -> None:
+        key = ProducerKey(header.producer_id, header.producer_epoch)
+        lowest = self._refused.get(key)
+        if lowest is None:
+            return
+        if header.base_sequence > lowest:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; {lowest} was refused before it"
+            )
+        del self._refused[key]
 
     def check_own(self, header: BatchHeader) -> None:
         """Whether a batch may be appended that the broker made in a producer's name: it has no sequence."""

@@ -1,11 +1,14 @@
 """Whether a machine has stopped under the process that had a data folder before."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from penstock.log.disk import OsDisk
+from penstock.log.disk import Disk, OsDisk
 from penstock.log.last_run import LastRun
+
+from .making import FullDisk
 
 
 def test_a_folder_that_is_new_has_lost_nothing(tmp_path: Path) -> None:
@@ -32,7 +35,14 @@ def test_a_machine_that_stops_under_a_process_is_noticed(
     assert not LastRun(OsDisk(tmp_path), boot_id).lost_power, "it was looked at, and is over"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"boot_id": "boot-1"}'])
+def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
+    LastRun(OsDisk(tmp_path), "boot-1").end()
+    disk = FullDisk(OsDisk(tmp_path), free_bytes=0)
+    assert not LastRun(cast(Disk, disk), "boot-2").lost_power
+    assert LastRun(cast(Disk, disk), "boot-3").lost_power
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"boot_id": "boot-1"}'])
 def test_what_cannot_be_read_says_nothing_good(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last-run").write_bytes(content)
     assert LastRun(OsDisk(tmp_path), "boot-1").lost_power

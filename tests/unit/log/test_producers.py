@@ -18,7 +18,7 @@ from penstock.foundation.errors import (
     TransactionCoordinatorFenced,
 )
 from penstock.log import producers as producers_module
-from penstock.log.producers import WINDOW, Producers, SentBatch, sequence_after
+from penstock.log.producers import REFUSED_MAX, WINDOW, Producers, SentBatch, sequence_after
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
@@ -90,6 +90,28 @@ def test_a_batch_that_overlaps_another_is_no_repetition() -> None:
     for first, count in ((0, 2), (0, 4), (1, 2)):
         with pytest.raises(OutOfOrderSequence):
             state.check(header(first, count))
+
+
+def test_nothing_takes_the_place_of_a_first_batch_that_was_refused_for_now() -> None:
+    state = Producers()
+    state.refuse(header(1))
+    state.refuse(header(0))
+    state.refuse(header(2))
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 3; 0 was refused before it"):
+        state.check(header(3))
+    take(state, header(0), 10)
+    take(state, header(1), 11)
+    state.refuse(header(2))  # whoever is known is checked by what it has sent
+    take(state, header(2), 12)
+
+
+def test_so_many_refusals_are_remembered_and_no_more() -> None:
+    state = Producers()
+    for number in range(REFUSED_MAX + 1):
+        state.refuse(header(0)._replace(producer_id=100 + number))
+    assert state.check(header(5)._replace(producer_id=100)) is None, "the oldest is forgotten"
+    with pytest.raises(OutOfOrderSequence):
+        state.check(header(5)._replace(producer_id=101))
 
 
 def test_sequences_begin_again_after_the_largest() -> None:

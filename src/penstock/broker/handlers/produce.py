@@ -29,6 +29,10 @@ ALL: Final = -1
 OPEN_INLINE_BYTES: Final = 16 << 10
 """Smaller batches are opened on the spot: a hop to a thread would cost more."""
 Opened = dict[Key, Buffer | PenstockError]
+_COMES_AGAIN: Final = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+"""After these a producer sends the same batch again."""
 
 
 @handles(ApiKey.PRODUCE)
@@ -69,6 +73,8 @@ def _append_all(
                     partition.check_in_sync()
                 appended = partition.append(_writable(records), now_ms, may_begin)
             except PenstockError as error:
+                if error.code in _COMES_AGAIN:
+                    _note_refused(topic, data.index, records, broker)
                 answers.append(_refusal(data.index, error))
                 continue
             answer = PartitionProduceResponse(
@@ -92,6 +98,21 @@ def _append_all(
         return response
     _Parked(response, uncommitted, call, broker, request)
     return None
+
+
+def _note_refused(
+    topic: TopicProduceData, index: int, records: Buffer | PenstockError | None, broker: Broker
+) -> None:
+    """What comes after it on this connection may find the partition ready, and must not be taken in its place."""
+    known = broker.image.by_name.get(topic.name) if topic.name else broker.image.topics.get(topic.topic_id)
+    partition = broker.partitions.replicas.get(known.topic_id, {}).get(index) if known is not None else None
+    if (
+        partition is not None
+        and partition.is_online
+        and records is not None
+        and not isinstance(records, PenstockError)
+    ):
+        partition.log.refuse(records)
 
 
 def _writable(records: Buffer | None) -> bytearray | memoryview:
