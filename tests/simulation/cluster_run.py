@@ -167,7 +167,7 @@ class ClusterRun:
         self._at(self.clock.now_ms() + timeout_ms, lambda: answer(None))
 
     def post(self, channel: Channel, target: int, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
-        """As `call`, over a connection: what was sent first arrives first, and after one that is lost nothing does."""
+        """As `call`, over a connection: what was sent first arrives first, after one that is lost nothing."""
         broker, is_open = self.brokers[target], True
 
         def answer(value: Any) -> None:
