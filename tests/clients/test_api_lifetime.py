@@ -257,8 +257,8 @@ def test_ctrl_c_is_heard_while_a_message_waits_for_its_broker(
         mq.publish(topic, 1)
         say("published")
         sys.stdin.readline()
-        say("publishing")
         try:
+            say("publishing")
             mq.publish(topic, 2)
         except KeyboardInterrupt:
             say("interrupted")
