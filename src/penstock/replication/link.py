@@ -26,8 +26,9 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[bytes, int]
 """A partition, by its topic's id and its number."""
-REST_MS: Final = 200
-"""How long a partition is not asked for after an error: the image is about to say why."""
+REST_MIN_MS: Final = 10
+REST_MAX_MS: Final = 320
+"""How long a partition is not asked for after an error, and after many: the image is about to say why."""
 SYNC_MS: Final = 10
 """How soon it is looked again whether a sync has ended."""
 
@@ -49,6 +50,13 @@ class _Asked(NamedTuple):
     epoch: int
     start_offset: int
     bytes_max: int
+
+
+class _Rest(NamedTuple):
+    """When a partition may be asked for again, and how long that is after the error."""
+
+    until_ms: int
+    wait_ms: int
 
 
 class Taken(NamedTuple):
@@ -79,7 +87,7 @@ class Link:
         self._partitions: dict[Key, Partition] = {}
         self._told: dict[Key, _Asked] = {}
         """What the leader's session knows of each partition."""
-        self._rests: dict[Key, int] = {}
+        self._rests: dict[Key, _Rest] = {}
         """Partitions that are not asked for before a time."""
         self._throttled: dict[Key, None] = {}
         """Partitions that are fetched no faster than the throttle allows; whose turn it is comes first."""
@@ -94,7 +102,7 @@ class Link:
         self._partitions = {(one.topic_id, one.name.partition): one for one in partitions}
         throttled = {key: None for key, one in self._partitions.items() if one in lagging and self._may_throttle(one)}
         self._throttled = {key: None for key in self._throttled if key in throttled} | throttled
-        self._rests = {key: until_ms for key, until_ms in self._rests.items() if key in self._partitions}
+        self._rests = {key: rest for key, rest in self._rests.items() if key in self._partitions}
 
     def _may_throttle(self, partition: Partition) -> bool:
         return (
@@ -131,7 +139,7 @@ class Link:
             del self._told[key]
         self._told.update(changed)
         # What rests now is asked for when it may be, not only when there is something new of the others.
-        rests_ms = [until_ms - now_ms for until_ms in self._rests.values() if until_ms > now_ms]
+        rests_ms = [rest.until_ms - now_ms for rest in self._rests.values() if rest.until_ms > now_ms]
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
             max_wait_ms=min(max_wait_ms, *rests_ms) if rests_ms else max_wait_ms,
@@ -167,7 +175,8 @@ class Link:
 
     def _ask(self, partition: Partition, now_ms: int, bytes_max: int) -> _Asked | None:
         key = partition.topic_id, partition.name.partition
-        if partition.following is None or not partition.is_online or self._rests.get(key, 0) > now_ms:
+        rest = self._rests.get(key)
+        if partition.following is None or not partition.is_online or (rest is not None and rest.until_ms > now_ms):
             return None
         if not partition.is_kept:
             return None  # asking for more says that what it has is safe
@@ -211,7 +220,7 @@ class Link:
                 try:
                     cut += self._take_one(key, partition, data, now_ms)
                 except PenstockError as error:
-                    self._rests[key] = now_ms + REST_MS
+                    self._rest(key, now_ms)
                     logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))
                 else:
                     size = len(data.records or b"")
@@ -239,19 +248,26 @@ class Link:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             cut = self._start_over(key, partition, following, data, now_ms)
         elif data.error_code != ErrorCode.NONE:
-            self._rests[key] = now_ms + REST_MS
+            self._rest(key, now_ms)
         elif data.diverging_epoch is not None:
             if partition.log.is_syncing or data.diverging_epoch.epoch < 0:
-                self._rests[key] = now_ms + SYNC_MS
+                self._rests[key] = _Rest(now_ms + SYNC_MS, 0)
                 self._told.pop(key, None)
                 return 0
             cut = following.diverged(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
         else:
             following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
+            self._rests.pop(key, None)
             if data.records:
                 partition.took()
         partition.settle()
         return cut
+
+    def _rest(self, key: Key, now_ms: int) -> None:
+        """After an error: a little while, and longer each time."""
+        before = self._rests.get(key)
+        wait_ms = REST_MIN_MS if before is None else min(max(REST_MIN_MS, 2 * before.wait_ms), REST_MAX_MS)
+        self._rests[key] = _Rest(now_ms + wait_ms, wait_ms)
 
     def _start_over(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
@@ -259,7 +275,7 @@ class Link:
         """The leader has nothing at this offset. If that is because it has trimmed it, go on where it begins."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.is_syncing:
-            self._rests[key] = now_ms + REST_MS
+            self._rest(key, now_ms)
             return 0
         cut = log.end_offset - log.start_offset
         following.start_over(data.log_start_offset, now_ms)

@@ -1,7 +1,7 @@
 """A partition that its leader has refused is not asked for at once, and not much later either."""
 
 from penstock.foundation.codes import ErrorCode
-from penstock.replication.link import REST_MS, Link
+from penstock.replication.link import REST_MAX_MS, REST_MIN_MS, Link
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 from ..log.making import NOW_MS
@@ -37,6 +37,18 @@ def test_while_a_partition_rests_the_leader_is_not_asked_to_wait_longer_than_tha
     link.follow([follower(0, ""), follower(1, "")])
     assert asked(link, NOW_MS) == ({0, 1}, WAIT_MS)
     link.take(refusal(1), NOW_MS)
-    assert asked(link, NOW_MS) == ({0}, REST_MS)
-    assert asked(link, NOW_MS + REST_MS - 1) == ({0}, 1)
-    assert asked(link, NOW_MS + REST_MS) == ({0, 1}, WAIT_MS)
+    assert asked(link, NOW_MS) == ({0}, REST_MIN_MS)
+    assert asked(link, NOW_MS + REST_MIN_MS - 1) == ({0}, 1)
+    assert asked(link, NOW_MS + REST_MIN_MS) == ({0, 1}, WAIT_MS)
+
+
+def test_a_partition_that_is_refused_again_and_again_rests_longer_each_time() -> None:
+    link = Link(NODE, uses_sessions=False)
+    link.follow([follower(0, ""), follower(1, "")])
+    now_ms, rests_ms = NOW_MS, []
+    for _ in range(8):
+        assert asked(link, now_ms)[0] == {0, 1}
+        link.take(refusal(1), now_ms)
+        rests_ms.append(asked(link, now_ms)[1])
+        now_ms += rests_ms[-1]
+    assert rests_ms == [10, 20, 40, 80, 160, REST_MAX_MS, REST_MAX_MS, REST_MAX_MS]
