@@ -315,10 +315,18 @@ class ClusterRun:
 
     def leader_of(self, topic: str, number: int) -> int:
         """Whom some broker takes for the leader, which may be long ago."""
+        return self.leader_since(topic, number, NO_EPOCH)[0]
+
+    def leader_since(self, topic: str, number: int, epoch: int) -> tuple[int, int]:
+        """Whom some broker takes for the leader, and since which epoch; one before `epoch` does not count."""
         place = Place(TOPIC_ID if topic == TOPIC else INTERNAL[topic], number)
         views = [broker.image.state(place) for broker in self.brokers.values()]
-        leaders = [view.leader for view in views if view is not None and view.leader in self.brokers]
-        return self.rng.choice(leaders) if leaders else NO_LEADER
+        leaders = [
+            (view.leader, view.leader_epoch)
+            for view in views
+            if view is not None and view.leader in self.brokers and view.leader_epoch >= epoch
+        ]
+        return self.rng.choice(leaders) if leaders else (NO_LEADER, epoch)
 
     def _schedule_clients(self) -> None:
         for member in self.members:

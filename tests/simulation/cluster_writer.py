@@ -49,6 +49,8 @@ class World(Protocol):
 
     def leader_of(self, topic: str, number: int) -> int: ...
 
+    def leader_since(self, topic: str, number: int, epoch: int) -> tuple[int, int]: ...
+
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Any, timeout_ms: int) -> None: ...
 
     def post(self, channel: Channel, target: int, body: tuple[Any, ...], reply: Any, timeout_ms: int) -> None: ...
@@ -70,6 +72,7 @@ class IdempotentClient:
         """Those that are not acknowledged, the oldest first."""
         self._channel = Channel()
         self._target = NO_LEADER
+        self._epoch = 0
         self._is_resting = True
         self.is_over = False
 
@@ -104,7 +107,8 @@ class IdempotentClient:
 
     def _connect(self) -> None:
         """Over a new connection, everything that is not acknowledged, from the oldest on."""
-        self._target = self._world.leader_of(TOPIC, self._place.number)
+        # No client goes back to a leader of an older epoch than it has seen: that one may lack what it was told of.
+        self._target, self._epoch = self._world.leader_since(TOPIC, self._place.number, self._epoch)
         if self._target == NO_LEADER:
             self._world.after(PAUSE_MS, self._connect)
             return
