@@ -19,9 +19,9 @@ from penstock.records.batch import (
     BatchHeader,
     batches,
     check_batch,
+    client_fields,
     patch_log_append_time,
     patch_offsets,
-    read_client_batch,
     read_header,
 )
 from penstock.records.build import Marker, read_marker
@@ -38,7 +38,7 @@ class Appended(NamedTuple):
     """The batch was here already: these are the offsets it got then."""
 
 
-_new_appended = tuple.__new__  # half the time of NamedTuple's own constructor
+_new = tuple.__new__  # half the time of NamedTuple's own constructors
 
 
 class Log(LogFiles):
@@ -59,9 +59,10 @@ class Log(LogFiles):
         size = len(batch)
         if size > settings.max_message_bytes:
             self._check_size(size)
-        header = read_client_batch(batch)
-        _, length, _, _, _, attributes, last_offset_delta, base_ms, latest_ms, producer_id, _, _, _ = header
+        fields = client_fields(batch)
+        _, length, _, _, _, attributes, last_offset_delta, base_ms, latest_ms, producer_id, _, _, _ = fields
         if producer_id >= 0:
+            header = _new(BatchHeader, fields)
             sent = self.producers.check(header, may_begin)
             if sent is not None:
                 was_ms = sent.timestamp_ms if settings.log_append_time else -1
@@ -97,7 +98,7 @@ class Log(LogFiles):
                 self.has_transactions = True
         if leader_epoch > self.epochs.latest:
             self.note_epoch(leader_epoch, base)
-        return _new_appended(Appended, (base, last, append_time_ms, False))
+        return _new(Appended, (base, last, append_time_ms, False))
 
     def refuse(self, batch: Buffer) -> None:
         """A client's batch could not be appended, and will be sent again."""
@@ -139,7 +140,7 @@ class Log(LogFiles):
             self.end_offset = last + 1
             if leader_epoch > self.epochs.latest:
                 self.note_epoch(leader_epoch, base)
-        return _new_appended(Appended, (base, last, append_time_ms, False))
+        return _new(Appended, (base, last, append_time_ms, False))
 
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Append batches as the leader has them, offsets, epochs and all: what a follower does.

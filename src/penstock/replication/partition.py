@@ -276,11 +276,10 @@ class Partition:
         """
         log = self._log or self.log
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
-        if log.settings.flush is Flush.OS:
-            if self._until.waiting or self._watchers.waiting or self.leadership is not None:
-                self.keep(log.end_offset)
-            else:
-                self.high_watermark = log.end_offset
+        if self.is_express and not self._watchers.waiting and not self._until.waiting:
+            self.high_watermark = log.end_offset
+        elif log.settings.flush is Flush.OS:
+            self.keep(log.end_offset)
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended
