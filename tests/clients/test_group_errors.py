@@ -331,6 +331,20 @@ def test_a_member_that_hangs_up_while_it_waits_holds_nobody_up(arrive: Arrive) -
     check_not_wedged(arrive)
 
 
+def test_a_member_that_hangs_up_while_it_waits_is_not_let_in(group_broker: BrokerProcess, arrive: Arrive) -> None:
+    """The others would have to miss it for a session before they could share out what it got."""
+    first = stable(arrive())
+    bad = arrive(session_ms=500)
+    bad.ask_to_join()
+    wait_until(lambda: first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS, "the rebalance has begun")
+    connections = group_broker.metric("penstock_connections")
+    bad.raw.socket.close()
+    wait_until(lambda: group_broker.metric("penstock_connections") < connections, "the broker has seen it go")
+    first.ask_to_join()
+    joined = first.joined()
+    assert [member.member_id for member in joined.members] == [first.member_id]
+
+
 def test_a_follower_that_never_syncs_is_removed(arrive: Arrive) -> None:
     leader = stable(arrive(**SHORT))
     bad = arrive(session_ms=10_000, rebalance_ms=500)

@@ -13,9 +13,10 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, NotCoordinator, PenstockError
 from penstock.groups.classic import ClassicGroup
+from penstock.groups.commands import HungUp
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.membership import State
 from tests.simulation.clock import FakeClock
@@ -44,6 +45,7 @@ HAPPENINGS = {
     "restart": 5,
     "log": 15,
     "marker": 40,
+    "hang_up": 10,
     "cut": 8,
     "heal": 15,
     "stick": 4,
@@ -158,12 +160,16 @@ class GroupRun:
         elif what == "die" and member.is_up:
             member.die()
             self.counts["deaths"] += 1
+            if self.rng.random() < 0.5:  # the broker sees its connection go
+                self._hang_up(member.number)
         elif what == "leave" and member.is_up:
             member.leave(self.clock.now_ms())
             self.counts["leaves"] += 1
         elif what == "return" and not member.is_up:
             member.start(self.clock.now_ms())
             self.counts["returns"] += 1
+        elif what == "hang_up":
+            self._hang_up(member.number)
         elif what == "restart":
             self._restart()
         elif what == "log":
@@ -177,6 +183,13 @@ class GroupRun:
         elif what in ("stick", "unstick"):
             member.is_stuck = what == "stick"
             self.counts["stuck"] += member.is_stuck
+
+    def _hang_up(self, number: int) -> None:
+        """A member's connection breaks: the coordinator hears of it, and no answer goes that way."""
+        for ticket in [ticket for ticket, (member, _) in self._waiting.items() if member == number]:
+            del self._waiting[ticket]
+            self.counts["hang_ups"] += 1
+            self._carry_out(self.machine.decide(NOBODY, HungUp(group_id=GROUP, ticket=ticket), self.clock.now_ms()))
 
     def _cut(self, member: SimulatedMember) -> None:
         """Requests, or answers, or both are lost until the network heals."""

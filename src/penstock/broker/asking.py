@@ -7,6 +7,7 @@ from typing import Any
 from penstock.broker.call import Call
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
+from penstock.groups.commands import HungUp
 from penstock.replication.runtime import Answer
 from penstock.replication.runtimes import StateRuntimes
 
@@ -22,6 +23,19 @@ def command(request: Any, call: Call) -> Ask:
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: Refuse) -> None:
     """Have the coordinator of a key answer a call: at once, or when it has something to say."""
     runtimes.submit(key, command(request, call), _taker(call.answer, refuse))
+
+
+def ask_to_wait(runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: Refuse) -> None:
+    """As `ask`, where a group's answer may take long: its coordinator is told if whoever waits hangs up."""
+    taker = _taker(call.answer, refuse)
+    try:
+        runtime = runtimes.find(group_id)
+    except PenstockError as error:
+        taker(error)
+        return
+    ticket = runtime.submit(command(request, call), taker)
+    if call.parts is None:
+        call.on_gone = lambda: runtime.forget(ticket, HungUp(group_id=group_id, ticket=ticket))
 
 
 def ask_each(

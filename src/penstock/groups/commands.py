@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.foundation.decision import Ticket
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
@@ -9,3 +11,11 @@ class TopicsChanged:
 
     deleted: frozenset[str]
     """Names of topics that are gone, and maybe there again under other ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungUp:
+    """Someone who waits has closed its connection: nobody would hear the answer."""
+
+    group_id: str
+    ticket: Ticket

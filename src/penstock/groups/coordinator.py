@@ -24,7 +24,7 @@ from penstock.groups import (
     upgrading,
 )
 from penstock.groups.classic import RETRY_MS, ClassicGroup
-from penstock.groups.commands import TopicsChanged
+from penstock.groups.commands import HungUp, TopicsChanged
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_members import JOINING
 from penstock.groups.consumer_requests import check_heartbeat
@@ -103,6 +103,11 @@ class GroupCoordinator:
         if isinstance(command, TopicsChanged):
             self._deleted |= command.deleted
             return self._on_topics_changed(now_ms)
+        if isinstance(command, HungUp):
+            group = self.groups.get(command.group_id)
+            if isinstance(group, ClassicGroup):  # in others nobody waits
+                group.hung_up(command.ticket, now_ms)
+            return NOTHING
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:

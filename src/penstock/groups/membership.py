@@ -143,6 +143,19 @@ class Membership:
         if older is not None:
             out.refuse(older, RebalanceInProgress(f"member {member_id!r} has asked again"))
 
+    def hung_up(self, ticket: Ticket, now_ms: int) -> None:
+        """Someone who waited has gone. It may come back and ask again; from now on it is missed like any other.
+
+        Else it would be let in, and the others would have to miss it before they could share out what it got.
+        """
+        for waiting in (self.joins, self.syncs):
+            for member_id in [each for each, held in waiting.items() if held == ticket]:
+                del waiting[member_id]
+                member = self.roster.get(member_id)
+                assert member is not None
+                self.roster.put(replace(member, is_new=False))
+                self.heard(member, now_ms)
+
     def heard(self, member: Member, now_ms: int) -> None:
         """A member has a whole session timeout from now on."""
         self.set_timer(SESSION, now_ms + member.session_timeout_ms, member.member_id)

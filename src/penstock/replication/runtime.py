@@ -139,11 +139,11 @@ class StateRuntime:
 
     # -- deciding
 
-    def submit(self, command: Any, answer: Answer) -> None:
+    def submit(self, command: Any, answer: Answer) -> Ticket:
         """Have a command decided. The answer comes once, maybe at once, maybe much later."""
         if not self.is_loaded:
             answer(CoordinatorLoadInProgress(f"{self.partition.name} is being read back; try again"))
-            return
+            return NOBODY
         ticket = next(self._tickets)
         self._answers[ticket] = answer
         try:
@@ -153,6 +153,12 @@ class StateRuntime:
         else:
             self._carry_out(decision)
         self._arm()
+        return ticket
+
+    def forget(self, ticket: Ticket, command: Any) -> None:
+        """Nobody waits for an answer any more; the command says so to the machine."""
+        if self._answers.pop(ticket, None) is not None:
+            self.tell(command)
 
     @property
     def may_repeat(self) -> bool:

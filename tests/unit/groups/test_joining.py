@@ -4,6 +4,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups import membership
+from penstock.groups.commands import HungUp
 from penstock.wire.codec import encode_bytes
 
 from .coordinating import (
@@ -396,3 +397,72 @@ def test_who_waits_for_others_to_join_need_not_be_heard_of() -> None:
     assert leader.member_id in world.group.roster
     world.advance(1)
     assert world.state == "Empty"
+
+
+# -- hanging up
+
+CHANGED = (("range", b"changed"),)
+
+
+def test_who_hangs_up_while_it_waits_is_missed_from_then_on() -> None:
+    world = World()
+    first, second = world.stable("a", "b")
+    ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
+    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    again = world.submit(join_of(first.member_id))
+    world.advance(SESSION_MS - 1)
+    assert world.is_waiting(again)
+    world.advance(1)
+    assert world.seat(again).generation == 2
+    assert world.group.roster.ids == [first.member_id]
+    assert world.is_waiting(ticket), "nobody would hear the answer"
+
+
+def test_who_hangs_up_may_ask_again_and_is_let_in() -> None:
+    world = World()
+    first, second = world.stable("a", "b")
+    ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
+    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.advance(SESSION_MS - 1)
+    again = world.submit(join_of(second.member_id, protocols=CHANGED))
+    for _ in range(2):  # longer than the session: but it waits again
+        assert world.code(world.submit(heartbeat_of(first))) == ErrorCode.REBALANCE_IN_PROGRESS
+        world.advance(SESSION_MS - 1)
+    other = world.submit(join_of(first.member_id))
+    assert world.seat(again).generation == world.seat(other).generation == 2
+
+
+def test_a_newcomer_that_hangs_up_does_not_hold_the_others_up_for_minutes() -> None:
+    world = World()
+    (first,) = world.stable("a")
+    ticket = world.submit(join_of(), 3)
+    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    again = world.submit(join_of(first.member_id))
+    world.advance(SESSION_MS)
+    assert world.seat(again).generation == 2
+    assert world.group.roster.ids == [first.member_id]
+
+
+def test_who_hangs_up_while_it_waits_for_its_share_is_missed_from_then_on() -> None:
+    world = World()
+    first, second = world.admit("a", "b")
+    follower = second if first.leads else first
+    ticket = world.submit(sync_of(follower))
+    world.advance(SESSION_MS - 1)
+    leader = first if first.leads else second
+    world.submit(heartbeat_of(leader))
+    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.advance(SESSION_MS - 1)
+    assert follower.member_id in world.group.roster.ids
+    world.submit(heartbeat_of(leader))
+    world.advance(1)
+    assert world.group.roster.ids == [leader.member_id]
+
+
+def test_a_ticket_that_was_answered_already_is_no_ones() -> None:
+    world = World()
+    (first,) = world.stable("a")
+    world.tell(HungUp(group_id=GROUP, ticket=1))
+    world.tell(HungUp(group_id="nobody", ticket=1))
+    assert world.state == "Stable"
+    assert world.group.roster.ids == [first.member_id]

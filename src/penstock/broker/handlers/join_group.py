@@ -1,6 +1,6 @@
 """JoinGroup: become a member of a classic group; the answer comes when the group is put together."""
 
-from penstock.broker.asking import ask
+from penstock.broker.asking import ask_to_wait
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
@@ -20,4 +20,4 @@ def join_group(request: JoinGroupRequest, call: Call, broker: Broker) -> None:
             members=(),
         )
 
-    ask(broker.groups, request.group_id, request, call, refuse)
+    ask_to_wait(broker.groups, request.group_id, request, call, refuse)

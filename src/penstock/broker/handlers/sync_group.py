@@ -1,6 +1,6 @@
 """SyncGroup: what a member is assigned; the leader brings what all are assigned."""
 
-from penstock.broker.asking import ask
+from penstock.broker.asking import ask_to_wait
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
@@ -14,4 +14,4 @@ def sync_group(request: SyncGroupRequest, call: Call, broker: Broker) -> None:
     def refuse(error: PenstockError) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error.code, assignment=b"")
 
-    ask(broker.groups, request.group_id, request, call, refuse)
+    ask_to_wait(broker.groups, request.group_id, request, call, refuse)
