@@ -7,6 +7,7 @@ The state at any offset is the snapshot before it plus the headers of the batche
 import struct
 import zlib
 from collections import deque
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import ProducerKey
@@ -26,7 +27,9 @@ WINDOW: Final = 5
 """Batches remembered per producer: clients have at most this many in flight."""
 REFUSED_MAX: Final = 1000
 PRODUCERS_MAX: Final = 100_000
-"""Per partition; past it the one heard of longest ago is forgotten, as if it had expired."""
+"""Per partition; past it those heard of longest ago are forgotten, as if they had expired."""
+FORGET_SHIFT: Final = 8
+"""Of so many, as a power of two, one is forgotten."""
 SEQUENCE_SPAN: Final = 2**31
 NO_SEQUENCE: Final = -1
 """Of batches that a broker made itself."""
@@ -213,7 +216,7 @@ class Producers:
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             if len(self.by_id) >= PRODUCERS_MAX:
-                self._forget_one()
+                self._forget_some()
             producer = self.by_id[header.producer_id] = Producer(header.producer_epoch)
         producer.epoch = header.producer_epoch
         producer.batches.clear()
@@ -250,11 +253,15 @@ class Producers:
 
     # -- forgetting
 
-    def _forget_one(self) -> None:
-        """The one heard of longest ago, but none with an open transaction: it would never be decided."""
+    def _forget_some(self) -> None:
+        """Those heard of longest ago, but none with an open transaction: it would never be decided.
+
+        A few at a time, since finding them takes a look at all.
+        """
         idle = [known for known, producer in self.by_id.items() if producer.first_offset < 0]
-        if idle:
-            del self.by_id[min(idle, key=lambda known: self.by_id[known].heard_ms)]
+        count = max(1, PRODUCERS_MAX >> FORGET_SHIFT)
+        for known in nsmallest(count, idle, key=lambda known: self.by_id[known].heard_ms):
+            del self.by_id[known]
 
     def expire(self, before_ms: int) -> int:
         """Forget producers not heard of since a time, unless they have an open transaction; how many there were."""
