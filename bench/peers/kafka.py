@@ -110,7 +110,8 @@ def new_cluster_id() -> str:
 
 
 def _format(classpath: str, properties: Path, cluster_id: str) -> None:
-    command = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+    command = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format"]
+    command += [f"--cluster-id={cluster_id}", "-c", str(properties)]  # it may begin with a hyphen
     done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_S_MAX, check=False)
     if done.returncode:
         raise NotRun(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout)[-300:]}")

@@ -361,7 +361,7 @@ class Node:
         """Close idle connections, now and then."""
         while True:
             await asyncio.sleep(IDLE_SWEEP_S)
-            self._listener.close_idle()
+            self._listener.tidy()
 
     def _answer_http(self, request: HttpRequest) -> HttpResponse:
         match request.path:

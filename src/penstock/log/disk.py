@@ -84,6 +84,7 @@ _REMOVE_ATTEMPTS: Final = 10
 TRASH: Final = "trash"
 """Where files wait that are as good as removed."""
 _preadv: Final = os.preadv
+_pwrite: Final = os.pwrite
 _NOWAIT: Final = os.RWF_NOWAIT
 _WARM_BYTES: Final = 1 << 20
 RESERVE_BYTES: Final = 16 << 20
@@ -158,7 +159,7 @@ class OsFile:
         if self.size >= self._reserve_at:
             self._reserve()
         try:
-            written = os.pwrite(self._fd, data, self.size)
+            written = _pwrite(self._fd, data, self.size)
             while written < len(data):  # a short write: the rest, or the reason why not
                 written += os.pwrite(self._fd, memoryview(data)[written:], self.size + written)
         except OSError as error:

@@ -6,6 +6,7 @@ never synced. Only the newest entries are in memory, whatever the size of the se
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import StorageError
@@ -13,6 +14,7 @@ from penstock.log.disk import Disk, File
 
 ENTRY: Final = struct.Struct(">IIq")
 PENDING_MAX: Final = 256
+_FULL: Final = struct.Struct(">" + "IIq" * PENDING_MAX)
 
 
 class Entry(NamedTuple):
@@ -36,19 +38,23 @@ class Index:
 
     def add(self, entry: tuple[int, int, int]) -> None:
         """The fields of an Entry, behind all that were added before."""
-        self._pending.append(entry)
-        if len(self._pending) >= PENDING_MAX:
+        pending = self._pending
+        pending.append(entry)
+        if len(pending) >= PENDING_MAX:
             try:
                 self.write_out()
             except StorageError:
                 # A full disk: the index stays right, and grows sparser instead of larger.
-                del self._pending[::2]
+                del pending[::2]
 
     def write_out(self) -> None:
         """Hand the pending entries to the disk."""
         if self._pending:
             file = self._open()
-            file.append(b"".join([ENTRY.pack(*entry) for entry in self._pending]))
+            fields = chain.from_iterable(self._pending)
+            size = len(self._pending) * ENTRY.size
+            shape = _FULL if size == _FULL.size else struct.Struct(">" + "IIq" * len(self._pending))
+            file.append(shape.pack(*fields))
             self._stored += len(self._pending)
             self._pending.clear()
 

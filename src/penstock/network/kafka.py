@@ -102,8 +102,9 @@ class KafkaListener:
         for connection in self.connections:
             connection.report()
 
-    def close_idle(self) -> None:
+    def tidy(self) -> None:
         """Close connections that said nothing for long, sooner if others wait for what they hold."""
+        self._buffers.shrink()
         now_s = perf_counter()
         for connection in list(self.connections):
             silent_s = connection.silent_s(now_s)

@@ -14,10 +14,13 @@ class Buffers:
     def __init__(self) -> None:
         self._spares: list[memoryview] = []
         self._made = 0
+        self._unneeded = 0
+        """How many of the spares nobody has taken since `shrink` last looked."""
 
     def take(self) -> memoryview | None:
         """A buffer of RECEIVE_BYTES, unless too many are out."""
         if self._spares:
+            self._unneeded = min(self._unneeded, len(self._spares) - 1)
             return self._spares.pop()
         return self.make() if self._made <= BUFFERS_MAX else None
 
@@ -27,6 +30,12 @@ class Buffers:
 
     def give(self, buffer: memoryview) -> None:
         self._spares.append(buffer)
+
+    def shrink(self) -> None:
+        """Let go of what nobody has needed since the last time."""
+        del self._spares[: self._unneeded]
+        self._made -= self._unneeded
+        self._unneeded = len(self._spares)
 
 
 class LargeRequest:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.image import ClusterImage
 from penstock.network.kafka import KafkaListener
-from penstock.network.large import BUFFERS_MAX, FIRST_BYTES, RECEIVE_BYTES, LargeRequest
+from penstock.network.large import BUFFERS_MAX, FIRST_BYTES, RECEIVE_BYTES, Buffers, LargeRequest
 
 
 class Settings(dict[str, int]):
@@ -90,6 +90,27 @@ def test_buffers_are_used_again_and_their_number_is_bounded(listener: KafkaListe
         again = listener.receive_large(len(frame), shared, 0, 100)
         assert again.borrowed is not None
         assert id(again.borrowed.obj) in before
+
+
+def taken(buffers: Buffers, count: int) -> list[memoryview]:
+    found = [buffers.take() for _ in range(count)]
+    return [buffer for buffer in found if buffer is not None]
+
+
+def test_buffers_that_nobody_needs_are_let_go() -> None:
+    buffers = Buffers()
+    first = taken(buffers, 8)
+    for buffer in first:
+        buffers.give(buffer)
+    buffers.shrink()  # all were needed since the last time
+    again = taken(buffers, 3)
+    assert {id(buffer) for buffer in again} <= {id(buffer) for buffer in first}
+    for buffer in again:
+        buffers.give(buffer)
+    buffers.shrink()  # five were not
+    found = taken(buffers, BUFFERS_MAX + 5)
+    assert sum(any(buffer is one for one in first) for buffer in found) == 3
+    assert len(found) == BUFFERS_MAX + 1, "others may take their place"
 
 
 def test_a_request_larger_than_any_buffer_grows_with_what_arrives(listener: KafkaListener) -> None:
