@@ -45,12 +45,10 @@ Found = dict[str, list[Replicated]]
 def ask(lab: Lab) -> list[Table]:
     with ExitStack() as stack:
         lab.say("cluster: starting three brokers of each")
-        servers = [
-            start_penstock(lab.fresh_folder("penstock-cluster")),
-            start_kafka(lab.fresh_folder("kafka-cluster")),
-        ]
-        for server in servers:
-            stack.callback(server.stop)
+        servers = []
+        for start, name in ((start_penstock, "penstock-cluster"), (start_kafka, "kafka-cluster")):
+            servers.append(start(lab.fresh_folder(name)))
+            stack.callback(servers[-1].stop)
         _warm(lab, servers[1])
         produced: dict[Shape, Found] = {shape: defaultdict(list) for shape in runs.SHAPES}
         delayed: Found = defaultdict(list)
