@@ -18,9 +18,9 @@ from penstock.broker.handlers.api_versions import served
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
 from penstock.network import gate
-from penstock.network.large import LargeRequest
+from penstock.network.large import REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
 from penstock.wire.codec import decode
-from penstock.wire.frames import LENGTH, RequestHeader, read_request_header, skip_tags
+from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH, RequestHeader, read_request_header, skip_tags
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer
 
@@ -29,17 +29,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REST_BYTES_MAX: Final = 32 << 10
-"""Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
 SAMPLE_MASK: Final = 31
 """Of this many reads, less one, the express lane does not look at the clock."""
 CALLS_MAX: Final = 128
 """Requests of one connection that may wait for their answers; then it is not read from."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
 _KIND: Final = struct.Struct(">ii")
-SMALL_FRAME_BYTES_MAX: Final = 2 << 20
-"""For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
-HEADER_BYTES_MIN: Final = 10
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Bytes that wait to be written to one connection before it is no longer read from."""
 
@@ -167,8 +162,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Answer by the express lane what can be; this is the path of most requests, and short on purpose."""
         self.heard = heard = self.heard + 1
         if self._state or not heard & SAMPLE_MASK:
-            self._on_bytes(count)
-            return
+            if self._state != gate.HAS_REST or not heard & SAMPLE_MASK:
+                self._on_bytes(count)
+                return
+            count += self._take_rest()
         data, lanes = self._listener.receive_buffer, self.lanes
         lane: ExpressLane | None = None
         out: list[Buffer] = []
@@ -201,13 +198,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fill_large(self._large, count)
             return
         started_s = perf_counter()
-        if self._rest:
-            count += len(self._rest)
-            self._rest = b""
-            self._state &= ~gate.HAS_REST
+        count += self._take_rest()
         self._consume(self._listener.receive_buffer, 0, count)
         self._took_s = perf_counter() - started_s
         self.report()
+
+    def _take_rest(self) -> int:
+        """What was kept stands before what was read now; how much it is."""
+        rest, self._rest = self._rest, b""
+        self._state &= ~gate.HAS_REST
+        return len(rest)
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
         """More of a large request has arrived."""

@@ -1,7 +1,11 @@
-"""A request that is too large for the shared receive buffer, while it arrives; and buffers that are used again."""
+"""What requests may take: those too large for the shared receive buffer, while they arrive; buffers used again."""
 
 from typing import Final
 
+REST_BYTES_MAX: Final = 32 << 10
+"""Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
+SMALL_FRAME_BYTES_MAX: Final = 2 << 20
+"""For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
 FIRST_BYTES: Final = 4 << 20
 RECEIVE_BYTES: Final = 1 << 20
 BUFFERS_MAX: Final = 16

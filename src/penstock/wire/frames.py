@@ -14,6 +14,7 @@ from penstock.wire.varint import read_uvarint, skip_tagged_fields
 
 LENGTH: Final = struct.Struct(">i")
 _REQUEST_START: Final = struct.Struct(">hhih")
+HEADER_BYTES_MIN: Final = _REQUEST_START.size
 _RESPONSE_START: Final = struct.Struct(">ii")
 _RESPONSE_START_FLEXIBLE: Final = struct.Struct(">iix")  # and no tagged fields
 
@@ -37,9 +38,9 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     try:
         api_key, version, correlation_id, size = _REQUEST_START.unpack_from(frame, 0)
         if size < 0:
-            return _new_header((api_key, version, correlation_id, None, 10))
-        end = 10 + size
-        client_id = str(frame[10:end], "utf-8")
+            return _new_header((api_key, version, correlation_id, None, HEADER_BYTES_MIN))
+        end = HEADER_BYTES_MIN + size
+        client_id = str(frame[HEADER_BYTES_MIN:end], "utf-8")
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRequest(f"the request header cannot be decoded: {error}") from error
     if end > len(frame):
