@@ -49,7 +49,9 @@ class Worker:
             wait_s = 0
             if message.error() is None:
                 self._batch.append(message)
-            elif not message.error().retriable():
+            elif message.error().code() != KafkaError.REBALANCE_IN_PROGRESS and not message.error().retriable():
+                # The exception: who waits to be let in while a group changes its protocol is told to ask again, as
+                # Kafka tells it. librdkafka says so to its application, and asks again.
                 raise KafkaException(message.error())
 
     def _process(self) -> None:

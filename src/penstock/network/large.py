@@ -1,5 +1,6 @@
 """What requests may take: those too large for the shared receive buffer, while they arrive; buffers used again."""
 
+import mmap
 from typing import Final
 
 REST_BYTES_MAX: Final = 32 << 10
@@ -30,7 +31,8 @@ class Buffers:
 
     def make(self) -> memoryview:
         self._made += 1
-        return memoryview(bytearray(RECEIVE_BYTES))
+        # Of its own, not of the heap, which would keep what is freed in its middle.
+        return memoryview(mmap.mmap(-1, RECEIVE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
     def give(self, buffer: memoryview) -> None:
         self._spares.append(buffer)
