@@ -18,6 +18,7 @@ PURE_FILES = (
     "foundation/errors.py",
     "foundation/ids.py",
     "foundation/settings.py",
+    "foundation/spark_ids.py",
     "log/producers.py",
     "log/transactions.py",
     "log/epochs.py",

@@ -26,6 +26,8 @@ class Txn:
     told: bool | None = None
     acked: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Partition, producer id, epoch and sequence of each record that was acknowledged."""
+    share: tuple[str, int, int] | None = None
+    """What part of a query's work it is, if a task of Spark's has written it: query, batch and task."""
     seen_in: set[int] = field(default_factory=set)
     hidden_in: set[int] = field(default_factory=set)
 

@@ -56,51 +56,25 @@ def asked(body: Any, version: int) -> Ask:
     return Ask(body=body, version=version, client_id="", client_host="")
 
 
-class Producer:
-    """One life of a client."""
+class Client:
+    """Whoever asks: again and again, until there is an answer."""
 
-    def __init__(self, world: World, place: int, *, name: str, newer: bool, timeout_ms: int, from_ms: int) -> None:
+    def __init__(self, world: World, place: int, from_ms: int) -> None:
         self.world = world
         self.place = place
-        self.life = next(world.numbers)
-        self.name = name
-        self.newer = newer
-        """Whether each of its transactions has an epoch of its own."""
-        self.timeout_ms = timeout_ms
-        self.key = NO_KEY
-        self.came = NO_KEY
-        """Who it was, when it has to go on under another epoch (KIP-360)."""
-        self.txn: Txn | None = None
-        self.joined: set[int] = set()
-        self.sequences: Counter[int] = Counter()
-        self.left_to_do = 0
-        self.has_lost_batch = False
         self.is_dead = False
         self._waits_for = -1
         self._again_ms = from_ms
         self._send: Callable[[], None] | None = None
         self._on_answer: Callable[[Any], None] | None = None
 
-    def act(self) -> None:
+    def asks(self) -> bool:
+        """Whether an answer is missing; then the question is put again when it is time."""
         now_ms = self.world.clock.now_ms()
-        if self.is_dead:
-            return
-        if self._send is not None:
-            if now_ms >= self._again_ms:
-                self._again_ms = now_ms + AGAIN_MS
-                self._send()
-        elif self.key == NO_KEY or self.came != NO_KEY:
-            if now_ms >= self._again_ms:
-                self._initialise()
-        elif self.txn is None:
-            if not self.world.is_calm and self.world.rng.random() < 0.5:
-                self._begin()
-        elif self.left_to_do > 0:
-            self._produce_one()
-        else:
-            self._end(self.txn)
-
-    # -- asking
+        if self._send is not None and now_ms >= self._again_ms:
+            self._again_ms = now_ms + AGAIN_MS
+            self._send()
+        return self._send is not None
 
     def _ask(self, target: str, message: Any, on_answer: Callable[[Any], None]) -> int:
         """Send until there is an answer."""
@@ -129,6 +103,40 @@ class Producer:
 
     def _stop_waiting(self) -> None:
         self._send, self._waits_for = None, -1
+
+
+class Producer(Client):
+    """One life of a client."""
+
+    def __init__(self, world: World, place: int, *, name: str, newer: bool, timeout_ms: int, from_ms: int) -> None:
+        super().__init__(world, place, from_ms)
+        self.life = next(world.numbers)
+        self.name = name
+        self.newer = newer
+        """Whether each of its transactions has an epoch of its own."""
+        self.timeout_ms = timeout_ms
+        self.key = NO_KEY
+        self.came = NO_KEY
+        """Who it was, when it has to go on under another epoch (KIP-360)."""
+        self.txn: Txn | None = None
+        self.joined: set[int] = set()
+        self.sequences: Counter[int] = Counter()
+        self.left_to_do = 0
+        self.has_lost_batch = False
+
+    def act(self) -> None:
+        if self.is_dead or self.asks():
+            return
+        if self.key == NO_KEY or self.came != NO_KEY:
+            if self.world.clock.now_ms() >= self._again_ms:
+                self._initialise()
+        elif self.txn is None:
+            if not self.world.is_calm and self.world.rng.random() < 0.5:
+                self._begin()
+        elif self.left_to_do > 0:
+            self._produce_one()
+        else:
+            self._end(self.txn)
 
     def _give_up(self, code: int) -> None:
         assert code in FATAL, f"{ErrorCode(code).name} is not an answer that a producer is prepared for"

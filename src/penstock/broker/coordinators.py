@@ -13,9 +13,11 @@ from penstock.broker.markers import Markers
 from penstock.broker.peers import AskPeer
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.spark_ids import coordinator_key
 from penstock.groups.commands import TopicsChanged
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.settings import GroupSettings
+from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
 from penstock.transactions.commands import WriteMarkers
@@ -46,7 +48,6 @@ class Coordinators:
         ask: AskPeer,
         new_member_id: Callable[[str], str] = new_member_id,
     ) -> None:
-        self._partitions = partitions
         self._configs = configs
         self._image = image
         self._new_member_id = new_member_id
@@ -74,19 +75,18 @@ class Coordinators:
             timer=timer,
             threads=threads,
             perform=write_soon,
+            hashed_by=coordinator_key,
         )
         markers.transactions = self.transactions
 
-    def _new_group_coordinator(self, number: int) -> GroupCoordinator:
+    def _new_group_coordinator(self, partition: Partition) -> GroupCoordinator:
         return GroupCoordinator(
             settings=GroupSettings.of(self._configs.__getitem__),
             image=self._image(),
             new_member_id=self._new_member_id,
         )
 
-    def _new_transaction_coordinator(self, number: int) -> TransactionCoordinator:
-        partition = self._partitions.find(TRANSACTIONS_TOPIC, number)
-        assert partition is not None
+    def _new_transaction_coordinator(self, partition: Partition) -> TransactionCoordinator:
         return TransactionCoordinator(
             settings=TransactionSettings.of(self._configs.__getitem__), coordinator_epoch=partition.leader_epoch
         )
@@ -97,10 +97,10 @@ class Coordinators:
         self.transactions.apply(image)
         group_settings = GroupSettings.of(self._configs.__getitem__)
         transaction_settings = TransactionSettings.of(self._configs.__getitem__)
-        for runtime in self.groups.running:
+        for runtime in self.groups.all:
             assert isinstance(runtime.machine, GroupCoordinator)
             runtime.machine.settings, runtime.machine.image = group_settings, image
-        for runtime in self.transactions.running:
+        for runtime in self.transactions.all:
             assert isinstance(runtime.machine, TransactionCoordinator)
             runtime.machine.settings = transaction_settings
             runtime.machine.coordinator_epoch = runtime.partition.leader_epoch

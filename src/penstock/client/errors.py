@@ -68,6 +68,7 @@ TRANSIENT: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,  # whoever asks looks for the coordinator each time
+        ErrorCode.CONCURRENT_TRANSACTIONS,  # the one before is just being ended
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )

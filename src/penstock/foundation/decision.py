@@ -66,6 +66,8 @@ class Decision(NamedTuple):
     """Set if the records count only once this producer's transaction has committed."""
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
+    is_whole: bool = False
+    """Set if the records hold all or none: they are persisted as one batch, however large, or not at all."""
 
 
 NOTHING: Final = Decision()

@@ -16,6 +16,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, Repeated, StateMachine, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
+from penstock.log.epochs import NO_EPOCH
 from penstock.log.settings import Flush
 from penstock.records.batch import BatchHeader, assemble, batches
 from penstock.records.build import build_pairs, read_marker, read_records
@@ -25,9 +26,10 @@ from penstock.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES: Final = 256 << 10
-"""Read back at a time: between two reads the event loop does other things."""
+FOLLOW_BYTES: Final = 64 << 10
+"""Read back at a time, and while another broker leads: between two reads the event loop does other things."""
 BATCH_BYTES_MAX: Final = 512 << 10
-"""Of one decision's records; more go into several batches."""
+"""Of one decision's records; more go into several batches, unless they must stay whole."""
 
 _PRODUCERS_OWN: Final = frozenset(
     (
@@ -67,7 +69,10 @@ class StateRuntime:
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
         self._read_to: int | None = None
-        self._read_end = 0
+        self._read_epoch = NO_EPOCH
+        """How far the log was read, and who led when that was written."""
+        self._read_end: int | None = None
+        """How far it must be read before anything is decided."""
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
 
@@ -86,33 +91,58 @@ class StateRuntime:
         self.begin_when_committed(begun.set)
         await begun.wait()
 
+    def follow(self) -> bool:
+        """While another broker leads: read a piece of what is committed; whether there is more. Raises ColdRead.
+
+        So little is left to read when this broker is elected.
+        """
+        return self._read_on(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
+
     def read_back(self) -> bool:
         """Read a piece of what was decided before; whether there is more. Raises ColdRead."""
+        if self._read_end is None:
+            self._read_end = self.partition.log.end_offset
+        return self._read_on(self._read_end, LOAD_BYTES)
+
+    def _read_on(self, end: int, max_bytes: int) -> bool:
         log = self.partition.log
         if self._read_to is None:
-            self._read_to, self._read_end = log.start_offset, log.end_offset
+            self._read_to = log.start_offset
         before = self._read_to
-        if self._is_closed or before >= self._read_end:
+        if self._is_closed or before >= end:
             return False
-        data = log.read(before, LOAD_BYTES, self._read_end)
+        data = log.read(before, max_bytes, end)
         for at, header in batches(data):
             if header.base_offset >= before:
                 self._replay(memoryview(data)[at : at + header.size_bytes], header)
             self._read_to = header.next_offset
+        self._read_epoch = log.epochs.at(self._read_to - 1)
         return self._read_to > before  # if not, compaction left nothing from here on
+
+    @property
+    def is_astray(self) -> bool:
+        """Whether the log holds something else than what was read: only an unclean election takes back so much."""
+        log, at = self.partition.log, self._read_to
+        if at is None:
+            return False
+        return not log.start_offset <= at <= log.end_offset or (
+            at > log.start_offset and log.epochs.at(at - 1) != self._read_epoch
+        )
 
     def begin_when_committed(self, then: Callable[[], None]) -> None:
         """Decide from now on; or, since nobody is told what may yet be lost, when all that was read is committed."""
 
+        end = self._read_end or 0
+
         def begin() -> None:
-            if not self._is_closed and self.partition.has_committed(self._read_end):
+            if not self._is_closed and self.partition.has_committed(end):
                 self.machine.loaded(self._clock.steady_ms())
                 self.partition.on_marker = self._on_marker
                 self.is_loaded = True
                 self._arm()
             then()
 
-        self.partition.when_committed(self._read_end, begin)
+        self.partition.when_committed(end, begin)
 
     def _replay(self, batch: memoryview, header: BatchHeader) -> None:
         if header.is_control:
@@ -215,11 +245,14 @@ class StateRuntime:
             self.partition.when_committed(end, lambda: self._deliver_if_committed(decision, end))
 
     def _persist(self, decision: Decision) -> None:
-        """Append the records and apply them: batch by batch, so that the machine knows what the log does."""
+        """Append the records and apply them: batch by batch, so that the machine knows what the log does.
+
+        A batch is what a log has or has not: neither a crash nor another leader ever leaves a part of one.
+        """
         self.partition.check_in_sync()
         now_ms = self._clock.steady_ms()
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
-        is_one = len(decision.persist) == 1
+        is_one = decision.is_whole or len(decision.persist) == 1
         for records in (decision.persist,) if is_one else _in_batches(decision.persist):
             batch = build_pairs(
                 [(record.key, record.value) for record in records],

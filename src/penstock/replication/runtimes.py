@@ -1,4 +1,8 @@
-"""The state machines of one internal topic: one for each of its partitions that this broker leads."""
+"""The state machines of one internal topic: one for each of its partitions that this broker has a replica of.
+
+Those of the partitions that it leads decide. The others stand by: they read what is committed as it comes, so that
+whoever is elected has little to read back.
+"""
 
 import asyncio
 import logging
@@ -16,10 +20,15 @@ from penstock.foundation.errors import (
     NotCoordinator,
     PenstockError,
 )
+from penstock.log.disk import ColdRead
+from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import Answer, StateRuntime
 
 logger = logging.getLogger(__name__)
+
+FOLLOW_S: Final = 0.5
+"""How far those who stand by may be behind."""
 
 
 @lru_cache(maxsize=10_000)
@@ -43,14 +52,17 @@ class StateRuntimes:
         self,
         *,
         topic: str,
-        make: Callable[[int], StateMachine],
+        make: Callable[[Partition], StateMachine],
         partitions: Partitions,
         clock: Clock,
         timer: Timer,
         threads: Executor,
         perform: Callable[[Any], None],
+        hashed_by: Callable[[str], str] = str,
     ) -> None:
         self.topic: Final = topic
+        self._hashed_by = hashed_by
+        """What of a key says where it lives: keys that are decided about together live together."""
         self._make = make
         self._partitions = partitions
         self._clock = clock
@@ -59,11 +71,13 @@ class StateRuntimes:
         self._perform = perform
         self._count = 0
         self._running: dict[int, StateRuntime] = {}
+        self._standing: dict[int, StateRuntime] = {}
+        self._stop_following: Callable[[], None] | None = None
         self._loads: dict[int, asyncio.Task[None]] = {}
 
     def partition_of(self, key: str) -> int | None:
         """Which partition holds the state of a key; None while the topic is not there."""
-        return java_hash(key) % self._count if self._count else None
+        return java_hash(self._hashed_by(key)) % self._count if self._count else None
 
     def find(self, key: str) -> StateRuntime:
         """Who decides about a key. Raises CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator."""
@@ -95,9 +109,9 @@ class StateRuntimes:
             runtime.submit(command, answer)
 
     @property
-    def running(self) -> list[StateRuntime]:
-        """All that this broker leads, ready or not."""
-        return list(self._running.values())
+    def all(self) -> list[StateRuntime]:
+        """Those that decide, ready or not, and those that stand by."""
+        return [*self._running.values(), *self._standing.values()]
 
     @property
     def loaded(self) -> dict[int, StateRuntime]:
@@ -125,16 +139,44 @@ class StateRuntimes:
                 runtime.close(NotCoordinator(f"{runtime.partition.name} is led by another broker now"))
         for number, partition in led.items():
             if number not in self._running:
-                runtime = self._running[number] = StateRuntime(
-                    partition=partition,
-                    machine=self._make(number),
-                    clock=self._clock,
-                    timer=self._timer,
-                    threads=self._threads,
-                    perform=self._perform,
-                )
+                runtime = self._running[number] = self._stood_by(number, partition)
                 if partition.is_online:
                     self._start_load(number, runtime)
+        replicas = self._partitions.replicas.get(topic.topic_id, {}) if topic else {}
+        self._standing = {
+            number: self._stood_by(number, partition) for number, partition in replicas.items() if number not in led
+        }
+        if self._standing and self._stop_following is None:
+            self._stop_following = self._timer(FOLLOW_S, self._follow)
+
+    def _stood_by(self, number: int, partition: Partition) -> StateRuntime:
+        """Whoever has read along, or a new one."""
+        known = self._standing.get(number)
+        if known is not None and known.partition is partition and (not partition.is_online or not known.is_astray):
+            return known
+        return StateRuntime(
+            partition=partition,
+            machine=self._make(partition),
+            clock=self._clock,
+            timer=self._timer,
+            threads=self._threads,
+            perform=self._perform,
+        )
+
+    def _follow(self) -> None:
+        """Let each of those who stand by read a little, and again when there is more."""
+        has_more = False
+        for number, runtime in list(self._standing.items()):
+            if not runtime.partition.is_online:
+                continue
+            try:
+                runtime = self._standing[number] = self._stood_by(number, runtime.partition)
+                has_more |= runtime.follow()
+            except ColdRead as cold:
+                self._threads.submit(cold.warm)
+            except PenstockError as error:  # it is said again, louder, if this broker is elected
+                logger.debug("state_not_followed partition=%s reason=%r", runtime.partition.name, str(error))
+        self._stop_following = self._timer(0 if has_more else FOLLOW_S, self._follow) if self._standing else None
 
     def _start_load(self, number: int, runtime: StateRuntime) -> None:
         task = self._loads[number] = asyncio.get_running_loop().create_task(runtime.load())
@@ -161,3 +203,7 @@ class StateRuntimes:
         for runtime in self._running.values():
             runtime.close(CoordinatorNotAvailable("the broker is shutting down"))
         self._running.clear()
+        self._standing.clear()
+        if self._stop_following is not None:
+            self._stop_following()
+            self._stop_following = None

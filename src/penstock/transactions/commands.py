@@ -1,6 +1,7 @@
 """What the transaction coordinator is asked, and what it wants done.
 
-Besides these it takes an Ask with an AddPartitionsToTxn, EndTxn, DescribeTransactions or ListTransactions request.
+Besides these it takes an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or ListTransactions
+request.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.foundation.timers import Timers
-from penstock.transactions import joining
+from penstock.transactions import joining, sets
 from penstock.transactions.commands import (
     AddOffsets,
     EndTransaction,
@@ -27,12 +27,14 @@ from penstock.transactions.ending import UNCHANGED, end
 from penstock.transactions.errors import NeedsProducerId
 from penstock.transactions.initialising import check_request, initialise
 from penstock.transactions.joining import code_for_client
-from penstock.transactions.records import TRANSACTION, TransactionKey
+from penstock.transactions.queries import Queries
+from penstock.transactions.records import DECIDED, TRANSACTION, TransactionKey
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from penstock.wire.messages.commit_set import CommitSetRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdResponse
@@ -41,7 +43,9 @@ from penstock.wire.state import kind_of, read_key
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 AT_A_TIME: Final = 1000
-"""Ids that one waking aborts, and that one expires: what more are due wait for the next."""
+"""Ids that one waking expires: what more are due wait for the next."""
+WAKE_BYTES: Final = 256 << 10
+"""Of records, after which one waking ends nothing more: they are one batch."""
 AGAIN_MS: Final = 1000
 """After what time something is tried again that could not be persisted."""
 
@@ -53,6 +57,7 @@ class TransactionCoordinator:
         self.settings = settings
         self.coordinator_epoch = coordinator_epoch
         self.transactions: dict[str, Transaction] = {}
+        self.queries = Queries()
         self._timeouts: Timers[str] = Timers()
         """When the transactions that are under way have lasted too long."""
         self._finished: Timers[str] = Timers()
@@ -105,6 +110,8 @@ class TransactionCoordinator:
                 return joining.response(results, ask.version)
             case EndTxnRequest():
                 return _end(draft, ask, NO_PRODUCER, now_ms)
+            case CommitSetRequest():
+                return sets.answer(draft, self.queries, body, now_ms)
             case DescribeTransactionsRequest():
                 states = [describe(name, self.transactions.get(name)) for name in body.transactional_ids]
                 return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
@@ -138,7 +145,10 @@ class TransactionCoordinator:
 
     def _decision(self, draft: Draft, *replies: Reply) -> Decision:
         return Decision(
-            persist=draft.records, replies=replies, effects=tuple(map(self._write_markers, draft.to_mark))
+            persist=draft.records,
+            replies=replies,
+            effects=tuple(map(self._write_markers, draft.to_mark)),
+            is_whole=draft.is_whole,
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
@@ -181,6 +191,7 @@ class TransactionCoordinator:
         if self._unmarked:
             return self._mark_again(now_ms)
         draft = Draft(self.transactions)
+        draft.is_whole = True  # what is prepared needs its markers, and they are written if all of this is persisted
         self._complete_again(draft, now_ms)
         self._abort_timed_out(draft, now_ms)
         self._expire(draft, now_ms)
@@ -199,7 +210,7 @@ class TransactionCoordinator:
         return Decision(effects=tuple(effects))
 
     def _complete_again(self, draft: Draft, now_ms: int) -> None:
-        while (name := self._finished.take(now_ms)) is not None:
+        while draft.size_bytes < WAKE_BYTES and (name := self._finished.take(now_ms)) is not None:
             self._finished.set(name, now_ms + AGAIN_MS)
             draft.put(self.transactions[name].completed(now_ms))
 
@@ -209,7 +220,7 @@ class TransactionCoordinator:
         if at_ms is None or now_ms < at_ms:
             return
         again_ms = now_ms + self.settings.abort_interval_ms
-        for _ in range(AT_A_TIME):
+        while draft.size_bytes < WAKE_BYTES:
             name = self._timeouts.take(now_ms)
             if name is None:
                 self._aborted_ms = now_ms
@@ -237,18 +248,23 @@ class TransactionCoordinator:
     # -- what holds
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
-        if kind_of(record.key) != TRANSACTION:
-            return  # of a newer broker
+        kind = kind_of(record.key)
+        if kind == DECIDED:
+            self.queries.apply(record)
+        if kind != TRANSACTION:
+            return  # or it is of a newer broker
         key: TransactionKey = record.parsed[0] if record.parsed else read_key(TransactionKey, record.key)
         name = key.transactional_id
         before = self.transactions.get(name)
         if record.value is None:
             self.transactions.pop(name, None)
+            self.queries.follow(name, False)
             self._forget(name)
             self._timeouts.cancel(name)
             return
         known = record.parsed[1] if record.parsed else Transaction.from_record(name, record.value)
         self.transactions[name] = known
+        self.queries.follow(name, known.state is State.ONGOING)
         if not known.is_prepared:
             self._forget(name)
         if known.state is not State.ONGOING:

@@ -1,9 +1,17 @@
 """What one decision would change. Several rules, about several transactional ids, can write to one draft."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from penstock.foundation.decision import StateRecord
 from penstock.transactions.transaction import Transaction, tombstone
+
+RECORD_BYTES: Final = 32
+"""At most what a record takes besides its key and value."""
+
+
+def size_bytes_of(record: StateRecord) -> int:
+    return len(record.key) + len(record.value or b"") + RECORD_BYTES
 
 
 class Draft:
@@ -13,6 +21,10 @@ class Draft:
         self._known = known
         self._changed: dict[str, Transaction] = {}
         self._records: list[StateRecord] = []
+        self.is_whole = False
+        """Whether the records hold all or none; see Decision."""
+        self.size_bytes = 0
+        """What the records take in a batch, or a little more."""
 
     def get(self, transactional_id: str) -> Transaction | None:
         changed = self._changed.get(transactional_id)
@@ -20,17 +32,22 @@ class Draft:
 
     def put(self, transaction: Transaction) -> None:
         self._changed[transaction.transactional_id] = transaction
-        self._records.append(transaction.to_record())
+        self.note(transaction.to_record())
 
     def remove(self, transactional_id: str) -> None:
         """Nothing else of this id is read or written in the same draft."""
-        self._records.append(tombstone(transactional_id))
+        self.note(tombstone(transactional_id))
 
     def end(self, prepared: Transaction, now_ms: int) -> None:
         """A transaction that is decided. Without partitions there is nothing to wait for: it is complete as well."""
         self.put(prepared)
         if not prepared.partitions:
             self.put(prepared.completed(now_ms))
+
+    def note(self, record: StateRecord) -> None:
+        """Every record comes this way, also what is not about a transactional id."""
+        self._records.append(record)
+        self.size_bytes += size_bytes_of(record)
 
     @property
     def records(self) -> tuple[StateRecord, ...]:

@@ -50,3 +50,15 @@ class NeedsProducerId(PenstockError):
     """Nothing is wrong: the epochs of a producer id are used up. Ask again with an id that nobody has had."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class SetTooLarge(PenstockError):
+    """More transactions than one batch of records can decide about."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class TooManyQueries(PenstockError):
+    """No other query can be remembered."""
+
+    code = ErrorCode.POLICY_VIOLATION

@@ -1,4 +1,4 @@
-"""What transactions keep in `__transaction_state`, in Kafka's own layout."""
+"""What transactions keep in `__transaction_state`, in Kafka's own layout; and what queries do, in ours."""
 
 from typing import Final
 
@@ -33,3 +33,20 @@ class TransactionValue:
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
     client_transaction_version: Int16 = field("1+", tag=2, default=0)
+
+
+# Not Kafka's: what was decided of Spark's queries. Who does not know the kind passes over it.
+
+DECIDED: Final = 30_000
+
+
+@record(versions="0", flexible="none")
+class DecidedKey:
+    query: String
+
+
+@record(versions="0", flexible="0+")
+class DecidedValue:
+    batch_id: Int64
+    decided_timestamp_ms: Int64
+    participants: Int32

@@ -124,6 +124,17 @@ class Transaction(NamedTuple):
             next_producer=None,
         )
 
+    def committed_with_others(self, now_ms: int) -> "Transaction":
+        """It is committed by who decides for many at once (sets.py). Its own producer is shut out."""
+        return self._step(
+            State.PREPARE_COMMIT,
+            now_ms,
+            epoch=min(self.epoch + 1, EPOCH_MAX),
+            last_epoch=NO_EPOCH,
+            version=EPOCH_MOVES,
+            next_producer=None,
+        )
+
     def completed(self, now_ms: int) -> "Transaction":
         """Every partition has its marker."""
         producer = self.next_producer or self.producer

@@ -1,4 +1,4 @@
-"""Kafka's API keys."""
+"""Kafka's API keys, and our own."""
 
 from enum import IntEnum
 
@@ -97,3 +97,6 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+
+    # Penstock's own begin far above Kafka's, and are listed in ApiVersions like any other (docs/protocol.md).
+    COMMIT_SET = 30_000

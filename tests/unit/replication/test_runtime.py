@@ -18,9 +18,10 @@ from penstock.foundation.errors import (
     NotCoordinator,
     PenstockError,
 )
+from penstock.records.batch import batches
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
-from penstock.replication.runtime import BATCH_BYTES_MAX, StateRuntime
+from penstock.replication.runtime import BATCH_BYTES_MAX, FOLLOW_BYTES, StateRuntime
 from penstock.replication.runtimes import StateRuntimes, java_hash
 
 from .worlds import World, world_at
@@ -236,6 +237,33 @@ def test_the_records_of_a_large_decision_go_into_several_batches(tmp_path: Path)
     run(main())
 
 
+def test_records_that_hold_all_or_none_are_one_batch_or_nothing(tmp_path: Path) -> None:
+    class Whole(Counters):
+        """Decides on so many records of a third of a batch each."""
+
+        def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+            value = json.dumps([1, "x" * (BATCH_BYTES_MAX // 3)]).encode()
+            records = tuple(StateRecord(key=f"k{number}".encode(), value=value) for number in range(command))
+            return Decision(persist=records, replies=(Reply(ticket=ticket, value="done"),), is_whole=True)
+
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.runtime.machine = machine = Whole()
+            log = bench.runtime.partition.log
+            bench.submit(5)
+            assert bench.answers == ["done"]
+            (header,) = [header for _, header in batches(log.read(0, 1, log.end_offset))]
+            assert (header.count, header.next_offset) == (5, log.end_offset)
+            assert header.size_bytes > BATCH_BYTES_MAX
+            bench.submit(8)  # more than the topic takes at a time
+            assert bench.answers[1].code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert machine.values == {f"k{number}": 1 for number in range(5)}
+            assert log.end_offset == 5
+
+    run(main())
+
+
 # -- reading back
 
 
@@ -400,7 +428,7 @@ def test_keys_are_hashed_as_java_does(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
-def runtimes_in(world: World) -> StateRuntimes:
+def runtimes_in(world: World, **options: Any) -> StateRuntimes:
     runtimes = StateRuntimes(
         topic=TOPIC,
         make=lambda number: Counters(),
@@ -409,6 +437,7 @@ def runtimes_in(world: World) -> StateRuntimes:
         timer=Timers(),
         threads=world.threads,
         perform=lambda effect: None,
+        **options,
     )
     world.metadata.listeners.append(runtimes.apply)
     runtimes.apply(world.metadata.image)
@@ -436,6 +465,23 @@ def test_a_key_is_decided_on_by_the_machine_of_its_partition(tmp_path: Path) -> 
     run(main())
 
 
+def test_keys_that_are_decided_about_together_live_together(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            runtimes = runtimes_in(world, hashed_by=lambda key: key.partition("/")[0])
+            await world.create(TOPIC, partitions=3)
+            await runtimes.settle()
+            answers: list[Any] = []
+            for name in ("a/1", "a/2", "b/1", "b"):
+                runtimes.submit(name, Add(name=name, amount=1), answers.append)
+            assert answers == [1] * 4
+            assert runtimes.find("a/1") is runtimes.find("a/2") is runtimes.find("a")
+            assert runtimes.find("b/1") is runtimes.find("b") is not runtimes.find("a")
+            runtimes.close()
+
+    run(main())
+
+
 def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
@@ -447,11 +493,99 @@ def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
             await world.delete(TOPIC)
             (refusal,) = answers
             assert isinstance(refusal, NotCoordinator)
-            assert runtimes.running == []
+            assert runtimes.all == []
             await world.create(TOPIC)
             await runtimes.settle()
             runtimes.submit("k", Get(name="k"), answers.append)
             assert answers[1] == 0
             runtimes.close()
+
+    run(main())
+
+
+# -- standing by
+
+
+class Counting(Counters):
+    """Knows how often it was told something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.applied = 0
+
+    def apply(self, record: StateRecord, producer_id: int) -> None:
+        self.applied += 1
+        super().apply(record, producer_id)
+
+
+def second_of(bench: Bench) -> tuple[StateRuntime, Counting]:
+    """Another machine on the same log, as on a broker that follows."""
+    machine = Counting()
+    runtime = StateRuntime(
+        partition=bench.runtime.partition,
+        machine=machine,
+        clock=bench.world.clock,
+        timer=Timers(),
+        threads=bench.world.threads,
+        perform=lambda effect: None,
+    )
+    return runtime, machine
+
+
+def test_whoever_stands_by_has_only_the_rest_to_read_when_it_takes_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            for _ in range(3):
+                bench.submit(Add(name="a", amount=1, size=FOLLOW_BYTES // 2))
+            runtime, machine = second_of(bench)
+            pieces = 1
+            while runtime.follow():
+                pieces += 1
+            assert (machine.values, machine.applied, pieces > 2) == ({"a": 3}, 3, True)
+            assert not runtime.is_loaded
+            bench.submit(Add(name="a", amount=1))
+            await runtime.load()
+            assert (machine.values, machine.applied) == ({"a": 4}, 4)
+            assert runtime.is_loaded
+
+    run(main())
+
+
+def test_whoever_stands_by_reads_only_what_is_committed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.submit(Add(name="a", amount=1))
+            bench.submit(Add(name="a", amount=1))
+            runtime, machine = second_of(bench)
+            runtime.partition.high_watermark = 1
+            assert runtime.follow()
+            assert not runtime.follow()
+            assert machine.values == {"a": 1}
+            runtime.partition.high_watermark = 2
+            assert runtime.follow()
+            assert machine.values == {"a": 2}
+
+    run(main())
+
+
+def test_what_was_read_and_then_taken_back_leads_astray(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            bench.submit(Add(name="a", amount=1))
+            bench.submit(Add(name="a", amount=1))
+            runtime, _ = second_of(bench)
+            assert not runtime.is_astray
+            runtime.follow()
+            assert not runtime.is_astray
+            partition = runtime.partition
+            partition.log.truncate(1, world.clock.now_ms())
+            assert runtime.is_astray
+            partition.leader_epoch += 1  # an unclean election: others have written since
+            bench.submit(Add(name="b", amount=1))
+            bench.submit(Add(name="b", amount=1))
+            assert runtime.is_astray
 
     run(main())

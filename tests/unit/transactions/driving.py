@@ -1,5 +1,6 @@
 """A coordinator with the least that it needs around it: a clock, a log of its records, and who writes its markers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.foundation.codes import ErrorCode
@@ -17,6 +18,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from penstock.wire.messages.commit_set import COMMIT, CommitSetParticipant, CommitSetRequest, CommitSetResponse
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -187,6 +189,23 @@ class Place:
         except NeedsProducerId:
             self.fresh += 1
             return self.submit(EndTransaction(ask=ask, fresh_producer_id=self.fresh))
+
+    def commit_set(
+        self, batch_id: int, participants: Mapping[str, ProducerKey], *, query: str = "q", action: int = COMMIT
+    ) -> CommitSetResponse:
+        """CommitSet; the participants are given by their transactional ids."""
+        request = CommitSetRequest(
+            query=query,
+            action=action,
+            batch_id=batch_id,
+            participants=[
+                CommitSetParticipant(
+                    transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.epoch
+                )
+                for name, producer in participants.items()
+            ],
+        )
+        return self.submit(asked(request, 0))
 
     def committed(self, producer: ProducerKey, *, name: str = "id", version: int = 5) -> ProducerKey:
         """Run a whole transaction, and give who the producer is after it."""

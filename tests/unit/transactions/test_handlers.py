@@ -17,6 +17,8 @@ from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
+from penstock.foundation.spark_ids import coordinator_key, transactional_id
+from penstock.records.batch import batches
 from penstock.replication.runtimes import StateRuntimes
 from penstock.transactions.commands import WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
@@ -26,6 +28,7 @@ from penstock.wire.codec import decode, encode_bytes
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
+from penstock.wire.messages.commit_set import ABORT, COMMIT, CommitSetParticipant, CommitSetRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -60,7 +63,7 @@ class Desk:
     def __init__(self, world: World) -> None:
         self.world = world
         self.orders: list[WriteMarkers] = []
-        self.transactions = self._runtimes(TRANSACTIONS, self.orders.append)
+        self.transactions = self._runtimes(TRANSACTIONS, self.orders.append, hashed_by=coordinator_key)
         self.groups = self._runtimes(OFFSETS, self.orders.append)
         self.broker = cast(
             Broker,
@@ -76,7 +79,7 @@ class Desk:
             ),
         )
 
-    def _runtimes(self, topic: str, perform: Callable[[Any], None]) -> StateRuntimes:
+    def _runtimes(self, topic: str, perform: Callable[[Any], None], **options: Any) -> StateRuntimes:
         return StateRuntimes(
             topic=topic,
             make=lambda number: TransactionCoordinator(settings=SETTINGS, coordinator_epoch=1),
@@ -85,6 +88,7 @@ class Desk:
             timer=never,
             threads=self.world.threads,
             perform=perform,
+            **options,
         )
 
     async def load(self) -> None:
@@ -382,3 +386,47 @@ async def test_nothing_is_listed_while_ids_are_read_back(tmp_path: Path) -> None
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await desk.load()
         assert (await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of())).error_code == ErrorCode.NONE
+
+
+# -- CommitSet
+
+
+async def test_all_tasks_of_a_query_are_coordinated_in_one_place_and_committed_together(tmp_path: Path) -> None:
+    async with desk_at(tmp_path) as desk:
+        names = [transactional_id("a-query", number, "0.0") for number in range(8)]
+        assert {desk.transactions.partition_of(name) for name in names} == {
+            desk.transactions.partition_of("spark/a-query")
+        }
+        producers = {name: await desk.producer(name) for name in names}
+        for name, producer in producers.items():
+            assert await desk.add(name, producer, ORDERS) == {ORDERS: 0}
+        participants = [
+            CommitSetParticipant(transactional_id=name, producer_id=key.producer_id, producer_epoch=key.epoch)
+            for name, key in list(producers.items())[:5]
+        ]
+        request = CommitSetRequest(query="a-query", action=COMMIT, batch_id=0, participants=participants)
+        log = desk.transactions.find("spark/a-query").partition.log
+        before = log.end_offset
+        answer = await desk.ask(ApiKey.COMMIT_SET, request)
+        assert (answer.error_code, answer.aborted, answer.last_batch_id) == (0, 3, 0)
+        (header,) = [header for _, header in batches(log.read(before, 1 << 20, log.end_offset))]
+        assert header.count == 9, "the decision, and what it says about each"
+        assert [order.committed for order in desk.orders] == [True] * 5 + [False] * 3
+        assert {state for _, _, state in await desk.described(*names)} == {"PrepareCommit", "PrepareAbort"}
+        desk.transactions.close()
+        again = Desk(desk.world)
+        await again.load()
+        assert again.machine_of("spark/a-query").queries.last_batch_of("a-query") == 0
+        answer = await again.ask(ApiKey.COMMIT_SET, request)
+        assert (answer.error_code, answer.outcome, answer.aborted) == (0, 0, 0)
+
+
+async def test_a_set_is_refused_in_words_where_it_makes_no_sense_or_nobody_can_decide(tmp_path: Path) -> None:
+    async with desk_at(tmp_path) as desk:
+        answer = await desk.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=9))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert "no action 9" in answer.error_message
+    async with desk_at(tmp_path / "other", 0) as desk:
+        answer = await desk.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=ABORT))
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "ask for the coordinator first" in answer.error_message

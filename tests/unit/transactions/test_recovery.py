@@ -12,20 +12,24 @@ from penstock.foundation.decision import NO_PRODUCER, ProducerKey, StateRecord
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.draft import Draft
+from penstock.transactions.queries import Decided
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MOVES, Transaction
+from penstock.wire.messages.commit_set import ABORT, COMMIT, FORGET
 from penstock.wire.messages.end_txn import EndTxnRequest
 
 from .driving import SETTINGS, START_MS, A, B, Place, asked
 from .test_initialising import at_epoch
 
-NAMES = ("one", "two")
+TASK = "spark/q/0/0.0"
+NAMES = ("one", TASK)
 EPOCHS = (-1, 0, 1, 2, 3, EPOCH_LAST - 1, EPOCH_LAST)
 
 steps = st.one_of(
     st.tuples(st.just("init"), st.sampled_from(NAMES), st.none() | st.sampled_from(EPOCHS)),
     st.tuples(st.just("join"), st.sampled_from(NAMES), st.sampled_from((A, B)), st.booleans()),
     st.tuples(st.just("end"), st.sampled_from(NAMES), st.booleans(), st.sampled_from((3, 5)), st.integers(0, 1)),
+    st.tuples(st.just("set"), st.integers(0, 4), st.sampled_from((COMMIT, ABORT, FORGET))),
     st.tuples(st.just("mark"), st.integers(0, 3)),
     st.tuples(st.just("pass"), st.sampled_from((1, 5000, 70_000))),
     st.tuples(st.just("break"), st.booleans()),
@@ -49,6 +53,9 @@ def take(place: Place, step: tuple[Any, ...]) -> Any:
         producer = producer_of(place, name)
         came = ProducerKey(producer.producer_id, producer.epoch - back)
         return place.end(came, name=name, committed=committed, version=version)
+    if kind == "set":
+        batch_id, action = rest
+        return place.commit_set(batch_id, {TASK: producer_of(place, TASK)}, action=action)
     if kind == "mark":
         if rest[0] < len(place.orders):
             place.tell(place.orders[rest[0]].written())
@@ -66,11 +73,18 @@ def producer_of(place: Place, name: str) -> ProducerKey:
     return known.producer if known else ProducerKey(1, 0)
 
 
-def rebuilt(records: list[StateRecord]) -> dict[str, Transaction]:
+Known = tuple[dict[str, Transaction], dict[str, Decided], list[str]]
+
+
+def known_to(machine: TransactionCoordinator) -> Known:
+    return machine.transactions, machine.queries.decided, machine.queries.open_of("q")
+
+
+def rebuilt(records: list[StateRecord]) -> Known:
     machine = TransactionCoordinator(settings=SETTINGS, coordinator_epoch=99)
     for record in records:
         machine.apply(record, NO_PRODUCER)
-    return machine.transactions
+    return known_to(machine)
 
 
 @given(st.lists(steps, max_size=40), st.sampled_from((0, EPOCH_LAST - 2, EPOCH_LAST)))
@@ -80,12 +94,12 @@ def test_whoever_reads_the_records_knows_what_the_coordinator_knows(life: list[A
     at_epoch(place, epoch, "one")
     for step in life:
         take(place, step)
-        assert rebuilt(place.records) == place.machine.transactions
+        assert rebuilt(place.records) == known_to(place.machine)
         newest = {record.key: record for record in place.records}
-        assert rebuilt(list(newest.values())) == place.machine.transactions, "compaction loses nothing"
+        assert rebuilt(list(newest.values())) == known_to(place.machine), "compaction loses nothing"
 
 
-@given(st.lists(steps.filter(lambda step: step[0] in ("init", "join", "end")), max_size=30))
+@given(st.lists(steps.filter(lambda step: step[0] in ("init", "join", "end", "set")), max_size=30))
 @examples(max_examples=200)
 def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> None:
     whole, broken_up = Place(), Place()
@@ -95,7 +109,7 @@ def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> N
         broken_up.restart()
         broken_up.advance(0)
         broken_up.write_markers()
-        assert whole.machine.transactions == broken_up.machine.transactions
+        assert known_to(whole.machine) == known_to(broken_up.machine)
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -7,6 +7,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.transactions import coordinator
+from penstock.transactions.draft import size_bytes_of
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX
 
@@ -149,17 +150,18 @@ def test_a_producer_that_commits_before_the_abort_was_persisted_has_committed() 
 
 
 def test_many_that_time_out_together_are_aborted_a_portion_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "AT_A_TIME", 4)
     place = Place()
     for number in range(10):
         hung(place, f"id-{number}")
+    monkeypatch.setattr(coordinator, "WAKE_BYTES", 3 * size_bytes_of(place.records[-1]))
     place.now_ms += 60_000 + CHECK_MS
     sizes = []
     while (at_ms := place.machine.wake_at_ms) is not None and at_ms <= place.now_ms:
         decision = place.machine.wake(place.now_ms)
+        assert decision.is_whole, "or some would be prepared, and wait for their markers in vain"
         sizes.append(len(decision.persist))
         place.carry_out(decision)
-    assert sizes == [4, 4, 2]
+    assert sizes == [3, 3, 3, 1]
     assert len(place.orders) == 10
 
 

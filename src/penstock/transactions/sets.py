@@ -1,0 +1,199 @@
+"""CommitSet: many transactions of one Spark query, ended by one decision. Pure.
+
+Every task writes in a transaction of its own and leaves it open; the query's driver then has all of them committed.
+What is decided is one batch of records: that the query has come to this batch, and the PrepareCommit of every
+participant. A log has all of that or nothing, and what is prepared is always finished. So it is committed whole, and
+once:
+
+the batch is           participants are           then
+later than the last    all ongoing                decided: they are committed, all else that is open is aborted
+later than the last    not all, as they are given refused: all that is open is aborted, and Spark repeats the batch
+the last, or earlier   whatever they are          decided before: those of them that are ongoing are aborted
+
+Who is committed or aborted here is shut out: its epoch is used up, and nothing that it still sends joins anything.
+See docs/decisions/0013-commit-set.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.spark_ids import check_query, query_of
+from penstock.transactions.checks import check_producer, find
+from penstock.transactions.draft import Draft, size_bytes_of
+from penstock.transactions.errors import InvalidTransactionState, SetTooLarge, TooManyQueries
+from penstock.transactions.queries import NO_BATCH, QUERIES_MAX, Decided, Queries, forgotten
+from penstock.transactions.states import State
+from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH
+from penstock.wire.messages.commit_set import (
+    ABORT,
+    BROKEN_MAX,
+    COMMIT,
+    COMMITTED,
+    DECIDED_BEFORE,
+    FORGET,
+    PARTICIPANTS_MAX,
+    CommitSetBroken,
+    CommitSetParticipant,
+    CommitSetRequest,
+    CommitSetResponse,
+)
+
+SET_BYTES_MAX: Final = 960 << 10
+"""Of the records of one decision: they are one batch, and a topic takes batches of up to 1 MiB."""
+
+
+def answer(draft: Draft, queries: Queries, request: CommitSetRequest, now_ms: int) -> CommitSetResponse:
+    """Decide what is asked of a query. Raises InvalidRequest, SetTooLarge, TooManyQueries: then nothing changes."""
+    check_query(request.query)
+    draft.is_whole = True
+    open_ids = queries.open_of(request.query)
+    if request.action == COMMIT:
+        _check_set(request)
+        return _commit(draft, queries, request, open_ids, now_ms)
+    if request.action not in (ABORT, FORGET):
+        raise InvalidRequest(f"CommitSet knows no action {request.action}; expected {COMMIT}, {ABORT} or {FORGET}")
+    last_batch_id = queries.last_batch_of(request.query)
+    if request.action == FORGET and last_batch_id != NO_BATCH:
+        draft.note(forgotten(request.query))
+    aborted = _abort(draft, open_ids, now_ms)
+    return _response(last_batch_id=last_batch_id, aborted=aborted, still_open=len(open_ids) - aborted)
+
+
+def refuse(error: PenstockError) -> CommitSetResponse:
+    """The answer where nothing could be decided."""
+    return _response(error_code=error.code, error_message=error.message)
+
+
+def _check_set(request: CommitSetRequest) -> None:
+    """What can be said without knowing the transactions."""
+    if request.batch_id < 0:
+        raise InvalidRequest(f"batch {request.batch_id} of query {request.query!r}: batches are counted from 0")
+    if len(request.participants) > PARTICIPANTS_MAX:
+        raise SetTooLarge(
+            f"{len(request.participants)} transactions at a time, at most {PARTICIPANTS_MAX}; write in fewer tasks"
+        )
+    names = [one.transactional_id for one in request.participants]
+    strangers = [name for name in names if query_of(name) != request.query]
+    if strangers:
+        raise InvalidRequest(f"{strangers[0]!r} is not of query {request.query!r}; expected spark/{request.query}/…")
+    if len(set(names)) < len(names):
+        ((twice, count),) = Counter(names).most_common(1)
+        raise InvalidRequest(f"{twice!r} is named {count} times: a task has one transaction")
+
+
+def _commit(
+    draft: Draft, queries: Queries, request: CommitSetRequest, open_ids: Sequence[str], now_ms: int
+) -> CommitSetResponse:
+    last_batch_id = queries.last_batch_of(request.query)
+    if request.batch_id <= last_batch_id:
+        return _repeat(draft, request, last_batch_id, now_ms)
+    broken = [why for one in request.participants if (why := _why_not(draft, one)) is not None]
+    if broken:
+        aborted = _abort(draft, open_ids, now_ms)
+        return _response(
+            error_code=ErrorCode.INVALID_TXN_STATE,
+            error_message=_say(request, broken),
+            last_batch_id=last_batch_id,
+            aborted=aborted,
+            still_open=len(open_ids) - aborted,
+            broken=broken[:BROKEN_MAX],
+        )
+    if last_batch_id == NO_BATCH and len(queries.decided) >= QUERIES_MAX:
+        raise TooManyQueries(
+            f"{len(queries.decided)} queries are remembered here, at most {QUERIES_MAX}; forget those that are over"
+        )
+    decided = Decided(request.query, request.batch_id, now_ms, len(request.participants))
+    draft.note(decided.to_record())
+    for one in request.participants:
+        draft.end(find(draft, one.transactional_id).committed_with_others(now_ms), now_ms)
+    if draft.size_bytes > SET_BYTES_MAX:
+        raise SetTooLarge(
+            f"to commit {len(request.participants)} transactions takes {draft.size_bytes} bytes, at most"
+            f" {SET_BYTES_MAX}; write in fewer tasks, or each of them to fewer partitions"
+        )
+    committed = {one.transactional_id for one in request.participants}
+    others = [name for name in open_ids if name not in committed]
+    aborted = _abort(draft, others, now_ms)
+    return _response(last_batch_id=request.batch_id, aborted=aborted, still_open=len(others) - aborted)
+
+
+def _repeat(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
+    """Decided already. Only what is given is aborted: what else is open may belong to a later batch by now."""
+    ongoing = [one.transactional_id for one in request.participants if _why_not(draft, one) is None]
+    is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
+    aborted = _abort(draft, ongoing, now_ms)
+    return _response(
+        outcome=COMMITTED if is_same else DECIDED_BEFORE,
+        last_batch_id=last_batch_id,
+        aborted=aborted,
+        still_open=len(ongoing) - aborted,
+    )
+
+
+def _why_not(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | None:
+    """Why a transaction cannot be committed with the others: it is not ongoing under this very producer."""
+    try:
+        known = find(draft, one.transactional_id)
+        check_producer(known, ProducerKey(one.producer_id, one.producer_epoch))
+        if known.state is not State.ONGOING:
+            raise InvalidTransactionState(
+                f"{one.transactional_id!r} is {known.state.label}: it has written nothing, or was ended by itself"
+            )
+    except PenstockError as error:
+        return CommitSetBroken(
+            transactional_id=one.transactional_id, error_code=error.code, error_message=error.message
+        )
+    return None
+
+
+def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
+    """Whether this is a transaction that was committed, and whose id nobody has used since."""
+    known = draft.get(one.transactional_id)
+    if known is None or not known.is_commit:
+        return False
+    return known.producer == (one.producer_id, min(one.producer_epoch + 1, EPOCH_MAX))
+
+
+def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
+    """Abort ongoing transactions, and shut their producers out. As many as fit into the batch; how many."""
+    count = 0
+    for name in names:
+        aborted = find(draft, name).fenced(NO_EPOCH, now_ms)
+        if draft.size_bytes + size_bytes_of(aborted.to_record()) > SET_BYTES_MAX:
+            break
+        draft.end(aborted, now_ms)
+        count += 1
+    return count
+
+
+def _say(request: CommitSetRequest, broken: Sequence[CommitSetBroken]) -> str:
+    return (
+        f"batch {request.batch_id} of query {request.query!r} is not committed: {len(broken)} of its"
+        f" {len(request.participants)} transactions are gone, first {broken[0].error_message}"
+    )
+
+
+def _response(
+    *,
+    error_code: int = ErrorCode.NONE,
+    error_message: str | None = None,
+    outcome: int = COMMITTED,
+    last_batch_id: int = NO_BATCH,
+    aborted: int = 0,
+    still_open: int = 0,
+    broken: Sequence[CommitSetBroken] = (),
+) -> CommitSetResponse:
+    return CommitSetResponse(
+        throttle_time_ms=0,
+        error_code=error_code,
+        error_message=error_message,
+        outcome=outcome,
+        last_batch_id=last_batch_id,
+        aborted=aborted,
+        still_open=still_open,
+        broken=broken,
+    )
