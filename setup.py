@@ -7,7 +7,11 @@ setup(
         Extension(
             "penstock.records._columns",
             ["src/penstock/records/_columns.pyx"],
-            depends=["src/penstock/records/_columns_write.pxi", "src/penstock/records/_columns_keys.pxi"],
+            depends=[
+                "src/penstock/records/_columns_write.pxi",
+                "src/penstock/records/_columns_rows.pxi",
+                "src/penstock/records/_columns_keys.pxi",
+            ],
             extra_compile_args=["-O3"],
             optional=True,
         )

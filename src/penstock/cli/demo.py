@@ -13,6 +13,8 @@ from pathlib import Path
 
 import click
 
+from penstock.cli import demo_spark
+
 _COMMAND = str(Path(sys.executable).with_name("penstock"))
 
 
@@ -67,6 +69,10 @@ class Tour:
             raise click.ClickException(f"that ended with code {done.returncode}")
         return done.stdout
 
+    def on_spark(self, *chapters: str) -> None:
+        """The chapters that run on Spark, in this process."""
+        demo_spark.walk(self._bootstrap, self._folder, chapters)
+
 
 @contextmanager
 def _chapter(title: str) -> Iterator[None]:
@@ -76,7 +82,9 @@ def _chapter(title: str) -> Iterator[None]:
 
 @click.command()
 def demo() -> None:
-    """A tour of one minute: a broker of its own, a topic, messages, a group, a crash, and nothing lost.
+    """A tour: a broker of its own, a topic, messages, a group, a crash, and nothing lost; then pipelines on Spark.
+
+    It takes about two minutes with Spark, and a quarter of one without.
 
     \b
     Examples:
@@ -123,3 +131,20 @@ def _walk(tour: Tour) -> None:
         tour.run("topic", "describe", "orders")
     with _chapter("8. Trim what nobody needs any more"):
         tour.run("topic", "trim", "orders", "--before", "end")
+    _walk_on_spark(tour)
+
+
+def _walk_on_spark(tour: Tour) -> None:
+    reason = demo_spark.why_not()
+    if reason is not None:
+        click.secho(f"\nThe tour goes on with Spark where that is installed; here {reason}", bold=True)
+        return
+    with _chapter("9. A shop whose orders come at a steady rate"):
+        tour.run("topic", "create", "shop", "--partitions", "3")
+        tour.run("topic", "create", "totals")
+    tour.on_spark(
+        "10. Streaming SQL: orders and revenue of each item, exactly once into a topic",
+        "11. Everything into a Delta table",
+        "12. An audit proves that nothing was lost or doubled",
+        "13. What went through, as tables and as a page",
+    )

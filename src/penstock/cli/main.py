@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "group": "penstock.cli.group:group",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
+    "pipeline": "penstock.cli.pipeline:pipeline",
     "demo": "penstock.cli.demo:demo",
     "dev": "penstock.cli.dev:dev",
 }

@@ -37,7 +37,9 @@ class Found(NamedTuple):
 Attempt = tuple[dict[TopicPartition, Found], dict[TopicPartition, ServerError | ConnectionFailed]]
 
 
-async def list_offsets_once(client: KafkaClient, names: Collection[TopicPartition], when: int) -> Attempt:
+async def list_offsets_once(
+    client: KafkaClient, names: Collection[TopicPartition], when: int, *, committed: bool = False
+) -> Attempt:
     """One look: what was found, and why the rest was not."""
     found: dict[TopicPartition, Found] = {}
     failed: dict[TopicPartition, ServerError | ConnectionFailed] = {}
@@ -51,7 +53,7 @@ async def list_offsets_once(client: KafkaClient, names: Collection[TopicPartitio
             leaders.setdefault(partition.leader, []).append(partition)
     for node_id, partitions in leaders.items():
         try:
-            response: ListOffsetsResponse = await client.request(node_id, _request(partitions, when))
+            response: ListOffsetsResponse = await client.request(node_id, _request(partitions, when, committed))
         except (ServerError, ConnectionFailed) as error:
             failed |= dict.fromkeys([partition.name for partition in partitions], error)
             continue
@@ -65,7 +67,7 @@ async def list_offsets_once(client: KafkaClient, names: Collection[TopicPartitio
     return found, failed
 
 
-def _request(partitions: Iterable[PartitionInfo], when: int) -> ListOffsetsRequest:
+def _request(partitions: Iterable[PartitionInfo], when: int, committed: bool) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.name.topic, []).append(
@@ -77,18 +79,23 @@ def _request(partitions: Iterable[PartitionInfo], when: int) -> ListOffsetsReque
         )
     return ListOffsetsRequest(
         replica_id=CONSUMER,
+        isolation_level=committed,
         topics=[ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
     )
 
 
 async def list_offsets(
-    client: KafkaClient, names: Collection[TopicPartition], when: int
+    client: KafkaClient, names: Collection[TopicPartition], when: int, *, committed: bool = False
 ) -> dict[TopicPartition, Found]:
-    """Offsets of partitions: at one of `When`, or of the first record at or after a time in ms."""
+    """Offsets of partitions: at one of `When`, or of the first record at or after a time in ms.
+
+    `committed`: for a reader of committed records, whose end is where the first open transaction begins.
+    """
     found: dict[TopicPartition, Found] = {}
 
     async def look() -> dict[TopicPartition, Found]:
-        new, failed = await list_offsets_once(client, [name for name in names if name not in found], when)
+        left = [name for name in names if name not in found]
+        new, failed = await list_offsets_once(client, left, when, committed=committed)
         found.update(new)
         if failed:
             raise next(iter(failed.values()))

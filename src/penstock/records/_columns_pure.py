@@ -4,9 +4,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import compress
-from typing import Literal
 
-from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from penstock.foundation.errors import CorruptMessage, MessageTooLarge
+from penstock.records._columns_write_pure import encode, encode_rows, piece, spread
 from penstock.records.layout import (
     BROKER_ONLY,
     CODEC_MASK,
@@ -16,17 +16,28 @@ from penstock.records.layout import (
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
-    BinaryColumn,
     Buffer,
-    HeadersColumn,
     Ints,
 )
-from penstock.records.varint import NULL_LENGTH, decode_varint, decode_varlong, encode_varint
+from penstock.records.varint import decode_varint, decode_varlong
+
+__all__ = [
+    "client_header",
+    "count_records",
+    "decode",
+    "encode",
+    "encode_rows",
+    "find_header",
+    "gather",
+    "list_headers",
+    "new_key_table",
+    "select",
+    "spread",
+]
 
 RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
 ARROW_BYTES_MAX = 2**31 - 1  # what int32 offsets reach
-BODY_BYTES_MAX = 2**31 - 1 - 49  # what a batch's length can say, less the header fields that it counts
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN = -(2**63)
 
 
 def count_records(buf: Buffer, start: int, end: int) -> int:
@@ -196,7 +207,7 @@ def gather(parts: Sequence[tuple[Buffer, Ints, Ints]]) -> tuple[bytes, bytes, by
             if size < 0:
                 nulls += 1
             else:
-                data += _slice(view, start, size)
+                data += piece(view, start, size)
                 validity[row >> 3] |= 1 << (row & 7)
             row += 1
             if len(data) > ARROW_BYTES_MAX:
@@ -210,114 +221,9 @@ def select(body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer)
         raise ValueError(f"mask of {len(mask)} bytes for {len(at)} records")
     view = memoryview(body)
     chosen = list(compress(range(len(mask)), mask))
-    records = b"".join(_slice(view, at[row], length[row]) for row in chosen)
+    records = b"".join(piece(view, at[row], length[row]) for row in chosen)
     last = chosen[-1] if chosen else -1
     return records, len(chosen), last, max((timestamps[row] for row in chosen), default=INT64_MIN)
-
-
-def _slice(view: memoryview, start: int, size: int) -> memoryview:
-    if start < 0 or size < 0 or size > len(view) - start:
-        raise ValueError(f"{size} bytes at {start} lie outside of {len(view)}")
-    return view[start : start + size]
-
-
-def encode(
-    start: int,
-    end: int,
-    key: BinaryColumn | None,
-    value: BinaryColumn | None,
-    timestamps: Buffer | None,
-    base_timestamp: int,
-    headers: HeadersColumn | None,
-) -> tuple[bytes, int]:
-    times = None if timestamps is None else _items(timestamps, "q")
-    if not 0 <= start < end or (times is not None and end > len(times)):
-        raise ValueError(f"rows {start} to {end} are none, or more than there are timestamps")
-    keys, values, entries = _Cells(key), _Cells(value), _Entries(headers)
-    out = bytearray()
-    max_timestamp = base_timestamp if times is None else max(times[start:end])
-    for row in range(start, end):
-        delta = 0 if times is None else times[row] - base_timestamp
-        if not INT64_MIN <= delta <= INT64_MAX:
-            raise InvalidRecord(f"row {row} has a timestamp too far from {base_timestamp}")
-        record = b"".join(
-            (
-                b"\x00",
-                encode_varint(delta),
-                encode_varint(row - start),
-                _nullable(keys.at(row)),
-                _nullable(values.at(row)),
-                entries.encoded(row),
-            )
-        )
-        out += encode_varint(len(record))
-        out += record
-        if len(out) > BODY_BYTES_MAX:
-            raise MessageTooLarge(f"rows {start} to {end} take more than {BODY_BYTES_MAX} bytes: send fewer")
-    return bytes(out), max_timestamp
-
-
-class _Rows:
-    """A column of offsets and validity, in Arrow's layout; None is a column of nulls."""
-
-    def __init__(self, column: BinaryColumn | HeadersColumn | None) -> None:
-        self._offsets = None if column is None else _items(column.offsets, "i")
-        self._validity = None if column is None or column.validity is None else _items(column.validity, "B")
-        self._first = 0 if column is None else column.offset
-
-    def span(self, row: int) -> tuple[int, int] | None:
-        """What offsets[row] and offsets[row + 1] say; None if the row is null."""
-        if self._offsets is None:
-            return None
-        row += self._first
-        if not 0 <= row < len(self._offsets) - 1:
-            raise ValueError(f"row {row} of a column of {len(self._offsets) - 1}")
-        if self._validity is not None:
-            if row >= 8 * len(self._validity):
-                raise ValueError(f"row {row} of a validity bitmap of {len(self._validity)} bytes")
-            if not self._validity[row >> 3] >> (row & 7) & 1:
-                return None
-        return self._offsets[row], self._offsets[row + 1]
-
-
-class _Cells(_Rows):
-    def __init__(self, column: BinaryColumn | None) -> None:
-        super().__init__(column)
-        self._data = memoryview(b"") if column is None else _items(column.data, "B")
-
-    def at(self, row: int) -> memoryview | None:
-        span = self.span(row)
-        return None if span is None else _slice(self._data, span[0], span[1] - span[0])
-
-
-class _Entries(_Rows):
-    def __init__(self, headers: HeadersColumn | None) -> None:
-        super().__init__(headers)
-        self._names = _Cells(None if headers is None else headers.names)
-        self._values = _Cells(None if headers is None else headers.values)
-
-    def encoded(self, row: int) -> bytes:
-        first, last = self.span(row) or (0, 0)
-        if not 0 <= first <= last:
-            raise ValueError(f"row {row} has the headers {first} to {last}")
-        out = bytearray(encode_varint(last - first))
-        for entry in range(first, last):
-            name = self._names.at(entry)
-            if name is None:
-                raise InvalidRecord(f"row {row} has a header without a name")
-            out += _nullable(name)
-            out += _nullable(self._values.at(entry))
-        return bytes(out)
-
-
-def _nullable(cell: memoryview | None) -> bytes:
-    return NULL_LENGTH if cell is None else encode_varint(len(cell)) + cell
-
-
-def _items(buf: Buffer, item: Literal["B", "i", "q"]) -> memoryview:
-    view = memoryview(buf).cast("B")
-    size = array(item).itemsize
-    return view[: len(view) // size * size].cast(item)
 
 
 class KeyTable:

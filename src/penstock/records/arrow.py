@@ -7,11 +7,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from penstock.foundation.errors import InvalidTimestamp
 from penstock.records import kernel
-from penstock.records.batch import read_header
+from penstock.records.batch import BatchHeader, read_header
 from penstock.records.columns import Columns, decode_columns, encode_columns
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec
-from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.drafting import RowColumns
+from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,24 +37,61 @@ def to_arrow(
     """
     import pyarrow as pa
 
-    chosen: list[_Rows] = []
+    rows = ArrowRows()
     for batch in batches:
         header = read_header(batch)
         if header.is_control or header.last_offset < start_offset or header.base_offset >= end_offset:
             continue
-        chosen.append(_Rows(decode_columns(batch, max_bytes), header.is_log_append_time, start_offset, end_offset))
+        rows.add(batch, header, start_offset=start_offset, end_offset=end_offset, max_bytes=max_bytes)
     names = ["key", "value", "offset", "timestamp", "timestamp_type"]
-    arrays = [
-        _binary([rows.slices(rows.columns.key_at, rows.columns.key_len) for rows in chosen]),
-        _binary([rows.slices(rows.columns.value_at, rows.columns.value_len) for rows in chosen]),
-        _ints(pa.int64(), [rows.cut(rows.columns.offsets) for rows in chosen]),
-        _ints(pa.int64(), [rows.cut(rows.columns.timestamps) for rows in chosen]),
-        _ints(pa.int32(), [array("i", [rows.log_append_time]) * rows.count for rows in chosen]),
-    ]
     if include_headers:
         names.append("headers")
-        arrays.append(_headers(chosen))
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in names], names=names)
+
+
+class ArrowRows:
+    """Decoded rows of several batches, of which Arrow columns are made one by one: only those that are wanted."""
+
+    def __init__(self) -> None:
+        self._chosen: list[_Rows] = []
+        self.count = 0
+        self.body_bytes = 0
+        """What the batches take when they are decompressed."""
+
+    def add(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        start_offset: int = 0,
+        end_offset: int = OFFSET_MAX,
+        max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        """The records of a whole batch at [start_offset, end_offset)."""
+        rows = _Rows(decode_columns(batch, max_bytes), header.is_log_append_time, start_offset, end_offset)
+        self._chosen.append(rows)
+        self.count += rows.count
+        self.body_bytes += len(rows.columns.body)
+
+    def column(self, name: str) -> pa.Array:
+        """One of `key`, `value`, `offset`, `timestamp` (ms), `timestamp_type` and `headers`."""
+        import pyarrow as pa
+
+        chosen = self._chosen
+        match name:
+            case "key":
+                return _binary([rows.slices(rows.columns.key_at, rows.columns.key_len) for rows in chosen])
+            case "value":
+                return _binary([rows.slices(rows.columns.value_at, rows.columns.value_len) for rows in chosen])
+            case "offset":
+                return _ints(pa.int64(), [rows.cut(rows.columns.offsets) for rows in chosen])
+            case "timestamp":
+                return _ints(pa.int64(), [rows.cut(rows.columns.timestamps) for rows in chosen])
+            case "timestamp_type":
+                return _ints(pa.int32(), [array("i", [rows.log_append_time]) * rows.count for rows in chosen])
+            case "headers":
+                return _headers(chosen)
+        raise ValueError(f"there is no column {name!r}")
 
 
 class _Rows:
@@ -137,16 +176,15 @@ def from_arrow(
     Key and value may be binary or string. A timestamp is milliseconds or Arrow's own; where there is none the
     record has `timestamp_ms`.
     """
-    headers = _column(rows, "headers")
-    key = _column(rows, "key")
+    columns = _columns(rows, _times(rows, timestamp_ms), timestamp_ms)
     return encode_columns(
         start=start,
         end=len(rows) if end is None else end,
-        key=None if key is None else _binary_column(key),
-        value=_binary_column(rows.column("value")),
-        timestamps=_timestamps(rows, timestamp_ms),
+        key=columns.key,
+        value=columns.value,
+        timestamps=columns.timestamps,
         timestamp_ms=timestamp_ms,
-        headers=None if headers is None else _headers_column(headers),
+        headers=columns.headers,
         codec=codec,
         level=level,
         producer_id=producer_id,
@@ -156,21 +194,59 @@ def from_arrow(
     )
 
 
+def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
+    """What batches are made of a few rows at a time, from the same columns as in `from_arrow`.
+
+    A timestamp may also be a number of seconds. One before 1970 is refused: InvalidTimestamp.
+    """
+    import pyarrow.compute as pc
+
+    times = _times(rows, timestamp_ms)
+    least = 0 if times is None else pc.min(times).as_py() or 0
+    if least < 0:
+        raise InvalidTimestamp(
+            f"a row has the timestamp {least} ms, before 1970; leave it null for the time of writing"
+        )
+    return _columns(rows, times, timestamp_ms)
+
+
+def int_column(column: pa.Array) -> IntColumn:
+    """A column of int32, as partitions are."""
+    validity, data = column.buffers()
+    return IntColumn(
+        data=_view(data), validity=None if validity is None else memoryview(validity), offset=column.offset
+    )
+
+
+def _columns(rows: pa.RecordBatch, times: pa.Array | None, timestamp_ms: int) -> RowColumns:
+    headers = _column(rows, "headers")
+    key = _column(rows, "key")
+    return RowColumns(
+        key=None if key is None else _binary_column(key),
+        value=_binary_column(rows.column("value")),
+        timestamps=None if times is None else _view(times.buffers()[1])[8 * times.offset :],
+        timestamp_ms=timestamp_ms,
+        headers=None if headers is None else _headers_column(headers),
+    )
+
+
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     return rows.column(name) if name in rows.schema.names else None
 
 
-def _timestamps(rows: pa.RecordBatch, timestamp_ms: int) -> Buffer | None:
+def _times(rows: pa.RecordBatch, timestamp_ms: int) -> pa.Array | None:
+    """The column of timestamps in milliseconds, without nulls."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = _column(rows, "timestamp")
     if column is None:
         return None
-    if pa.types.is_timestamp(column.type):
+    if pa.types.is_floating(column.type):
+        column = pc.floor(pc.multiply(column, 1000.0)).cast(pa.int64(), safe=False)
+    elif pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)  # Spark has microseconds
-    column = pc.fill_null(column.cast(pa.int64()), timestamp_ms)
-    return _view(column.buffers()[1])[8 * column.offset :]
+    return pc.fill_null(column.cast(pa.int64()), timestamp_ms)
 
 
 def _binary_column(column: pa.Array) -> BinaryColumn:

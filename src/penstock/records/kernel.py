@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from penstock.records import _columns_pure
-from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
-REVISION: Final = 2
+REVISION: Final = 3
 """Counted up with every change of what the twins offer."""
 
 try:
@@ -79,6 +79,38 @@ class Kernel(Protocol):
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int]:
         """Rows [start, end) as records with offset deltas from 0 on, and their greatest timestamp."""
+
+    def spread(
+        self,
+        count: int,
+        rows: Ints | None,
+        key: BinaryColumn | None,
+        wanted: IntColumn | None,
+        partitions: int,
+        keyless: int,
+    ) -> tuple[Ints, Ints]:
+        """Rows (None: the first `count`) by partition, in order, and where those of each partition end.
+
+        A row goes where it is wanted, else where its key goes (murmur2, as Kafka has it), else to `keyless`.
+        """
+
+    def encode_rows(
+        self,
+        rows: Ints,
+        start: int,
+        end: int,
+        first_delta: int,
+        room_bytes: int,
+        key: BinaryColumn | None,
+        value: BinaryColumn | None,
+        timestamps: Buffer | None,
+        base_timestamp: int,
+        headers: HeadersColumn | None,
+    ) -> tuple[bytes, int, int]:
+        """Rows rows[start:end] as records with offset deltas from `first_delta` on, as many as there is room for.
+
+        The records, how many they are, and their greatest timestamp.
+        """
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""

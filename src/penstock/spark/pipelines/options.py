@@ -1,0 +1,322 @@
+"""Options of pipelines as annotated classes, and the reader that makes them from a document.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Sink:
+        topic: str | None = option(text, "The topic to write to", default=None)
+
+Everything that is wrong is found in one go, with the line it stands in.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from penstock.client.address import parse_bootstrap
+from penstock.spark.pipelines.document import (
+    PipelineInvalid,
+    Place,
+    Problem,
+    Scalar,
+    Sequence,
+    Table,
+    Value,
+    possible,
+)
+
+T = TypeVar("T")
+Reader = Callable[[Value, str, list[Problem]], Any]
+"""Makes something of a value; the second argument is its path, the third takes what is wrong."""
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
+_SECONDS: Final = {"ms": 0.001, "mi": 0.001, "s": 1, "se": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?")
+_BYTES: Final = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_COLUMN: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+[A-Za-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a class of options was made from: where its keys stand, for checks that come later."""
+
+    places: Mapping[str, Place]
+    at: Place
+
+    def place(self, key: str) -> Place:
+        return self.places.get(key, self.at)
+
+
+def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | None = None) -> Any:
+    """A field of a class of options. Without a default it is required."""
+    metadata = {"reader": reader, "doc": doc, "metavar": metavar or getattr(reader, "metavar", "TEXT")}
+    if default is MISSING:
+        return field(metadata=metadata)
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def written() -> Any:
+    """The field that keeps where everything stands."""
+    return field(default=Written({}, Place("")), repr=False, compare=False)
+
+
+def options_of(kind: type[Any]) -> list[Field[Any]]:
+    """The fields of a class that can be set."""
+    return [each for each in fields(kind) if "reader" in each.metadata]
+
+
+def read(kind: type[T], table: Table, extra: tuple[str, ...] = ()) -> T:
+    """Make options from a document; PipelineInvalid has all that is wrong. `extra` keys are for others to read."""
+    problems: list[Problem] = []
+    made = _read_into(kind, table, "", problems, extra)
+    if problems or made is None:
+        raise PipelineInvalid(problems)
+    return made
+
+
+def _read_into(kind: type[T], table: Table, path: str, problems: list[Problem], extra: tuple[str, ...]) -> T | None:
+    known = {each.name: each for each in options_of(kind)}
+    before = len(problems)
+    for key, place in table.keys.items():
+        if key not in known and key not in extra:
+            where = f" in {path}" if path else ""
+            problems.append(Problem(place, f"there is no {key!r}{where}; {possible(key, known)}"))
+    values: dict[str, Any] = {}
+    for name, each in known.items():
+        value = table.entries.get(name)
+        if value is None or (isinstance(value, Scalar) and value.kind == "null"):
+            if each.default is MISSING and each.default_factory is MISSING:
+                label = f"{path}.{name}" if path else name
+                problems.append(Problem(table.place, f"{label!r} is missing: {each.metadata['doc']}"))
+            continue
+        values[name] = each.metadata["reader"](value, f"{path}.{name}" if path else name, problems)
+    if len(problems) > before:
+        return None
+    if any(each.name == "written" for each in fields(kind)):  # type: ignore[arg-type]
+        values["written"] = Written(table.keys, table.place)
+    return kind(**values)
+
+
+# -- readers
+
+
+def _reader(metavar: str) -> Callable[[Callable[[Value], Any]], Reader]:
+    """A reader of one value that says by ValueError what is wrong with it."""
+
+    def wrap(parse: Callable[[Value], Any]) -> Reader:
+        def read_one(value: Value, path: str, problems: list[Problem]) -> Any:
+            try:
+                return parse(value)
+            except ValueError as error:
+                problems.append(Problem(value.place, f"{path}: {error}"))
+                return None
+
+        read_one.metavar = metavar  # type: ignore[attr-defined]
+        return read_one
+
+    return wrap
+
+
+def _scalar(value: Value, wanted: str) -> Scalar:
+    if not isinstance(value, Scalar):
+        found = "a list" if isinstance(value, Sequence) else "a mapping"
+        raise ValueError(f"{wanted} is expected, not {found}")
+    return value
+
+
+@_reader("TEXT")
+def text(value: Value) -> str:
+    found = _scalar(value, "a text").text.strip()
+    if not found:
+        raise ValueError("is empty")
+    return found
+
+
+@_reader("true|false")
+def flag(value: Value) -> bool:
+    found = _scalar(value, "true or false")
+    if found.kind != "bool":
+        raise ValueError(f"{found.text!r} is not true or false")
+    return found.text.lower() in ("true", "yes", "on")
+
+
+def number(minimum: int = 0, maximum: int | None = None) -> Reader:
+    @_reader("NUMBER")
+    def parse(value: Value) -> int:
+        found = _scalar(value, "a whole number")
+        digits = found.text.replace("_", "")
+        if not digits.isdecimal():
+            raise ValueError(f"{found.text!r} is not a whole number")
+        if int(digits) < minimum or (maximum is not None and int(digits) > maximum):
+            bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+            raise ValueError(f"{digits} is not {bounds}")
+        return int(digits)
+
+    return parse
+
+
+def choice(*words: str) -> Reader:
+    @_reader("|".join(words))
+    def parse(value: Value) -> str:
+        found = _scalar(value, "one of " + ", ".join(words)).text
+        if found not in words:
+            raise ValueError(f"{found!r} is not known; {possible(found, words)}")
+        return found
+
+    return parse
+
+
+@_reader("DURATION")
+def duration(value: Value) -> float:
+    """`500 ms`, `10 seconds`, `2 h`: in seconds."""
+    found = _scalar(value, "a duration").text.strip()
+    match = _DURATION.fullmatch(found)
+    if match is None:
+        raise ValueError(f"{found!r} is no duration; write for example 500 ms, 10 seconds, 5 min, 2 h")
+    unit = match[2]
+    factor = _SECONDS.get(unit) or _SECONDS.get(unit[:3]) or _SECONDS.get(unit[:2]) or _SECONDS[unit[0]]
+    return float(match[1]) * factor
+
+
+@_reader("SIZE")
+def size(value: Value) -> int:
+    """`128 MiB`: in bytes."""
+    found = _scalar(value, "a size").text.strip()
+    match = _SIZE.fullmatch(found)
+    if match is None:
+        raise ValueError(f"{found!r} is no size; write for example 64 KiB, 128 MiB")
+    return int(float(match[1]) * _BYTES[match[2] or "B"])
+
+
+@_reader("TIME")
+def moment(value: Value) -> int:
+    """`2026-01-31T12:00:00Z` or `@1767225600000`: in ms since 1970."""
+    found = _scalar(value, "a time").text.strip()
+    forms = "write 2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
+    if found.startswith("@") and found[1:].isdecimal():
+        return int(found[1:])
+    try:
+        when = datetime.fromisoformat(found)
+    except ValueError:
+        raise ValueError(f"{found!r} is no time; {forms}") from None
+    if when.tzinfo is None:
+        raise ValueError(f"{found!r} has no time zone; {forms}")
+    return round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+
+
+def _words(value: Value, what: str) -> list[str]:
+    if isinstance(value, Sequence):
+        found = [_scalar(item, what).text.strip() for item in value.items]
+    else:
+        found = [part.strip() for part in _scalar(value, f"{what}, or a list of them").text.split(",")]
+    if not found or not all(found):
+        raise ValueError("has an empty name in it")
+    return list(dict.fromkeys(found))
+
+
+@_reader("NAME[,…]")
+def names(value: Value) -> tuple[str, ...]:
+    return tuple(_words(value, "a name"))
+
+
+@_reader("TOPIC[,…]")
+def topics(value: Value) -> tuple[str, ...]:
+    found = _words(value, "a topic")
+    for topic in found:
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise ValueError(f"{topic!r} is no name of a topic; use letters, digits, '.', '_' and '-'")
+    return tuple(found)
+
+
+@_reader("TOPIC")
+def topic(value: Value) -> str:
+    found = _scalar(value, "a topic").text.strip()
+    if not _TOPIC.fullmatch(found) or found in (".", ".."):
+        raise ValueError(f"{found!r} is no name of a topic; use letters, digits, '.', '_' and '-'")
+    return found
+
+
+@_reader("HOST:PORT[,…]")
+def bootstrap(value: Value) -> str:
+    found = _scalar(value, "HOST:PORT").text
+    parse_bootstrap(found)
+    return found
+
+
+@_reader("NAME: TEXT, …")
+def pairs(value: Value) -> dict[str, str]:
+    """Names with texts, for what is handed on as it is."""
+    if not isinstance(value, Table):
+        raise ValueError("a mapping is expected: `name: value` on each line")
+    return {key: _scalar(entry, f"{key}: a text").text for key, entry in value.entries.items()}
+
+
+@_reader("COLUMN TYPE, …")
+def schema(value: Value) -> str:
+    """Columns as Spark's DDL has them, or `infer`."""
+    found = _scalar(value, "columns with their types").text.strip()
+    if found != "infer":
+        columns_of(found)
+    return found
+
+
+def columns_of(ddl: str) -> list[str]:
+    """The names of the columns of a DDL text; what is nested in types is left alone.
+
+    >>> columns_of("id BIGINT, at TIMESTAMP, item STRUCT<name: STRING, size: INT>")
+    ['id', 'at', 'item']
+    """
+    parts, depth, begin = [], 0, 0
+    for position, letter in enumerate(ddl):
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append(ddl[begin:position])
+            begin = position + 1
+    found = []
+    for part in [*parts, ddl[begin:]]:
+        match = _COLUMN.match(part)
+        if match is None:
+            raise ValueError(f"{part.strip()!r} is not a column with its type, as in `id BIGINT`")
+        found.append(match[1].strip("`"))
+    if len({name.lower() for name in found}) < len(found):
+        raise ValueError("names a column twice")
+    return found
+
+
+def nested(kind: type[Any]) -> Reader:
+    """A mapping with options of its own."""
+
+    def parse(value: Value, path: str, problems: list[Problem]) -> Any:
+        if not isinstance(value, Table):
+            expected = ", ".join(each.name for each in options_of(kind))
+            problems.append(Problem(value.place, f"{path}: a mapping is expected, with {expected}"))
+            return None
+        return _read_into(kind, value, path, problems, ())
+
+    parse.metavar = "{…}"  # type: ignore[attr-defined]
+    parse.kind = kind  # type: ignore[attr-defined]
+    return parse
+
+
+def named(kind: type[Any]) -> Reader:
+    """Names, each with options of its own."""
+    one = nested(kind)
+
+    def parse(value: Value, path: str, problems: list[Problem]) -> Any:
+        if not isinstance(value, Table) or not value.entries:
+            problems.append(Problem(value.place, f"{path}: names are expected, each with its own options below it"))
+            return None
+        found = {}
+        for name, entry in value.entries.items():
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                message = f"{path}: {name!r} cannot be the name of a table; use letters, digits and '_'"
+                problems.append(Problem(value.keys[name], message))
+            found[name] = one(entry, f"{path}.{name}", problems)
+        return found
+
+    parse.metavar = "NAME: {…}"  # type: ignore[attr-defined]
+    parse.kind = kind  # type: ignore[attr-defined]
+    return parse

@@ -1,0 +1,243 @@
+"""`replay`: messages from an archive back into a topic, in their order, as fast as they should come."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.foundation.errors import PenstockError
+from penstock.spark.pipelines.clusters import describe_topics
+from penstock.spark.pipelines.document import Problem
+from penstock.spark.pipelines.lake import find_lake
+from penstock.spark.pipelines.options import choice, moment, names, number, option, text, topic, topics
+from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run, Sheet
+from penstock.spark.pipelines.watching import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OFFSETS_EACH: Final = 1000
+"""Offsets of one partition that stay together in a plan: it must fit into memory, and the rate should be even."""
+SLICE_S: Final = 2.0
+"""How much is written at once where there is a rate: what should come in so many seconds."""
+
+
+class NothingToReplay(PenstockError):
+    """The archive holds no message of those that were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions(Common):
+    path: str = option(text, "The folder of the archive", metavar="FOLDER")
+    to: str = option(topic, "The topic to write to")
+    topics: tuple[str, ...] | None = option(topics, "Only messages of these topics", default=None)
+    since: int | None = option(moment, "Only messages from this time on", default=None)
+    until: int | None = option(moment, "Only messages before this time", default=None)
+    keys: tuple[str, ...] | None = option(names, "Only messages with these keys", default=None, metavar="KEY[,…]")
+    where: str | None = option(text, "Only messages for which this is true", default=None, metavar="SQL")
+    rate: int | None = option(number(1), "Messages a second; as fast as can be if it is left out", default=None)
+    partitions: str = option(
+        choice("keep", "by-key"), "Whether messages keep their partition, or find it by their key", default="keep"
+    )
+
+
+class Slice(NamedTuple):
+    """What is written at once: of each partition the messages between two offsets."""
+
+    parts: Mapping[tuple[str, int], tuple[int, int]]
+    rows: int
+
+
+class Chunk(NamedTuple):
+    """A stretch of one partition, as it is counted."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+    at_ms: int
+
+
+def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
+    """Slices of about so many rows, in the order of time; within a partition in the order of offsets.
+
+    >>> [slice.rows for slice in plan([Chunk("a", 0, 0, 9, 10, 5), Chunk("a", 1, 0, 9, 10, 4)], rows_each=10)]
+    [10, 10]
+    """
+    slices: list[Slice] = []
+    parts: dict[tuple[str, int], tuple[int, int]] = {}
+    rows = 0
+    for chunk in _in_order(chunks):
+        name = chunk.topic, chunk.partition
+        first = parts[name][0] if name in parts else chunk.first
+        parts[name] = first, chunk.last
+        rows += chunk.rows
+        if rows >= rows_each:
+            slices.append(Slice(parts, rows))
+            parts, rows = {}, 0
+    return [*slices, Slice(parts, rows)] if rows else slices
+
+
+def _in_order(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """By time, but never against the offsets of a partition: clocks of producers go wrong."""
+    latest: dict[tuple[str, int], int] = {}
+    timed = []
+    for chunk in sorted(chunks, key=lambda each: (each.topic, each.partition, each.first)):
+        name = chunk.topic, chunk.partition
+        latest[name] = max(chunk.at_ms, latest.get(name, chunk.at_ms))
+        timed.append((latest[name], chunk))
+    return [chunk for _, chunk in sorted(timed, key=lambda each: (each[0], each[1]))]
+
+
+def _wanted(options: ReplayOptions, frame: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as fn
+
+    if options.topics is not None:
+        frame = frame.where(fn.col("topic").isin(*options.topics))
+    # By day too, so that whole folders need not be opened.
+    if options.since is not None:
+        bound, day = _moment(options.since)
+        frame = frame.where((fn.col("timestamp") >= bound) & (fn.col("date") >= day))
+    if options.until is not None:
+        bound, day = _moment(options.until)
+        frame = frame.where((fn.col("timestamp") < bound) & (fn.col("date") <= day))
+    if options.keys is not None:
+        frame = frame.where(fn.col("key").cast("string").isin(*options.keys))
+    return frame.where(options.where) if options.where is not None else frame
+
+
+def _moment(at_ms: int) -> "tuple[Column, Column]":
+    """A time, and the day that it falls on."""
+    from pyspark.sql import functions as fn
+
+    bound = fn.timestamp_millis(fn.lit(at_ms))
+    return bound, fn.date_format(bound, "yyyy-MM-dd")
+
+
+def _chunks(frame: "DataFrame") -> list[Chunk]:
+    from pyspark.sql import functions as fn
+
+    counted = frame.groupBy("topic", "partition", fn.floor(fn.col("offset") / OFFSETS_EACH).alias("chunk")).agg(
+        fn.min("offset").alias("first"),
+        fn.max("offset").alias("last"),
+        fn.count("*").alias("rows"),
+        fn.unix_millis(fn.min("timestamp")).alias("at_ms"),
+    )
+    return [
+        Chunk(row["topic"], row["partition"], row["first"], row["last"], row["rows"], row["at_ms"])
+        for row in counted.collect()
+    ]
+
+
+def _rows_of(frame: "DataFrame", part: Slice) -> "DataFrame":
+    from pyspark.sql import functions as fn
+
+    wanted = fn.lit(False)
+    for (topic_name, partition), (first, last) in part.parts.items():
+        is_here = (fn.col("topic") == topic_name) & (fn.col("partition") == partition)
+        wanted = wanted | (is_here & fn.col("offset").between(first, last))
+    return frame.where(wanted)
+
+
+def _check(options: ReplayOptions) -> Iterator[Problem]:
+    if options.since is not None and options.until is not None and options.since >= options.until:
+        yield Problem(options.written.place("until"), "until: it is not after since")
+
+
+def _needs(options: ReplayOptions) -> Iterator[Need]:
+    place = options.written.place("to")
+    yield Need(bootstrap=options.bootstrap, at=options.written.place("bootstrap"), topics={options.to: place})
+
+
+def _run(options: ReplayOptions, run: Run) -> Report:
+    run.on_step("looking through the archive")
+    frame = _wanted(options, find_lake(run.path(options.path)).read(run.spark))
+    chunks = _chunks(frame)
+    total = sum(chunk.rows for chunk in chunks)
+    if not total:
+        raise NothingToReplay(f"{run.path(options.path)} holds no message of those that were asked for")
+    target = describe_topics(options.bootstrap, [options.to])[options.to]
+    keeps = options.partitions == "keep"
+    _check_partitions(options, chunks, len(target.partitions))
+    # Without a rate everything is one write: all or nothing.
+    slices = plan(chunks, total if options.rate is None else max(1, round(options.rate * SLICE_S)))
+    began_s = time.monotonic()
+    done = 0
+    for count, part in enumerate(slices):
+        if options.rate is not None and run.stopping.wait(max(0.0, began_s + done / options.rate - time.monotonic())):
+            break
+        slice_s = time.monotonic()
+        _write(_rows_of(frame, part) if len(slices) > 1 else frame, options, keeps)
+        done += part.rows
+        run.on_batch(_batch(count, part.rows, time.monotonic() - slice_s, total - done))
+    elapsed_s = time.monotonic() - began_s
+    rows = [(name, number, held) for (name, number), held in sorted(_by_partition(chunks).items())]
+    return Report(
+        verdict=f"{done} messages were replayed into {options.to}" + (f" of {total}" if done < total else ""),
+        is_well=done == total,
+        facts={"messages": done, "seconds": round(elapsed_s, 1), "messages_per_second": round(done / elapsed_s)},
+        sheets=[Sheet(title="replayed", columns=["TOPIC", "#PARTITION", "#MESSAGES"], rows=rows)],
+    )
+
+
+def _by_partition(chunks: Sequence[Chunk]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for chunk in chunks:
+        name = chunk.topic, chunk.partition
+        found[name] = found.get(name, 0) + chunk.rows
+    return found
+
+
+def _check_partitions(options: ReplayOptions, chunks: Sequence[Chunk], count: int) -> None:
+    highest = max(chunk.partition for chunk in chunks)
+    if options.partitions == "keep" and highest >= count:
+        raise NothingToReplay(
+            f"the archive has messages of partition {highest}, and {options.to!r} has {count} partitions; "
+            f"give it {highest + 1}, or let messages find theirs with `-o partitions=by-key`"
+        )
+
+
+def _write(frame: "DataFrame", options: ReplayOptions, keeps: bool) -> None:
+    from pyspark.sql import functions as fn
+
+    # One task has all of a partition, or all of a key, in order. Messages without a key go by their partition.
+    by = (
+        fn.col("partition")
+        if keeps
+        else fn.coalesce(fn.col("key"), fn.col("partition").cast("string").cast("binary"))
+    )
+    ordered = frame.repartition(by).sortWithinPartitions("topic", "partition", "offset")
+    columns = ["key", "value", "headers", *(["partition"] if keeps else [])]
+    writer = ordered.select(*columns).write.format("penstock").mode("append")
+    writer.options(**{"kafka.bootstrap.servers": options.bootstrap, "topic": options.to}).save()
+
+
+def _batch(number: int, rows: int, seconds: float, left: int) -> Batch:
+    return Batch(
+        number=number,
+        rows=rows,
+        seconds=seconds,
+        rows_per_s=rows / seconds if seconds else 0.0,
+        lag=left,
+        late_s=None,
+        dropped=0,
+        at_ms=round(time.time() * 1000),
+    )
+
+
+PIPELINE: Final = Pipeline(
+    name="replay",
+    summary="Messages from an archive back into a topic, by time, key or filter, at a set rate",
+    about="""\
+Messages keep their key, value and headers, and come in the order that they had in their partition. Without a rate
+all of them appear at once, or none; with a rate they come in slices of two seconds, each all or nothing, and what
+is interrupted has replayed a beginning: the report says how much.""",
+    example="""\
+penstock pipeline run replay -o path=lake/orders -o to=orders-again -o since=2026-01-31T12:00:00Z -o rate=500
+""",
+    options=ReplayOptions,
+    needs=_needs,
+    check=_check,
+    run=_run,
+)

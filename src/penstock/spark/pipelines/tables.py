@@ -1,0 +1,258 @@
+"""Topics and files as tables that Spark's SQL can read. Where results go: sinks.py."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.foundation.errors import PenstockError
+from penstock.spark.pipelines.clusters import held_ranges, list_topics
+from penstock.spark.pipelines.document import Problem
+from penstock.spark.pipelines.lake import find_lake
+from penstock.spark.pipelines.options import (
+    Written,
+    bootstrap,
+    choice,
+    columns_of,
+    duration,
+    nested,
+    number,
+    option,
+    pairs,
+    schema,
+    text,
+    topics,
+    written,
+)
+from penstock.spark.pipelines.pipeline import Need, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+SAMPLE: Final = 1000
+"""Messages of each partition that a schema is inferred from: the last ones."""
+ABOUT: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""What a table of JSON values knows of each message, beside its fields."""
+RAW: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+class NothingToInfer(PenstockError):
+    """A schema that is to be inferred from messages, and there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    column: str = option(text, "The column of event times", metavar="COLUMN")
+    delay: float = option(duration, "How late a row may be and still count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table that the SQL can name."""
+
+    topic: tuple[str, ...] | None = option(topics, "The topic, or topics, to read", default=None)
+    pattern: str | None = option(text, "Topics by a regular expression", default=None, metavar="REGEX")
+    path: str | None = option(text, "A folder of files to read instead of a topic", default=None, metavar="FOLDER")
+    format: str = option(
+        choice("lake", "parquet", "json", "csv", "orc"),
+        "What the files are; lake is what pipelines write, Delta or Parquet",
+        default="lake",
+    )
+    bootstrap: str | None = option(bootstrap, "Brokers, if they are not the pipeline's", default=None)
+    value: str = option(choice("json", "text", "binary"), "What the messages hold", default="json")
+    schema: str = option(schema, "The fields of JSON values, or of files", default="infer")
+    on_corrupt: str = option(
+        choice("fail", "drop", "keep"),
+        "What becomes of a value that is no JSON of the schema; keep puts it into _corrupt",
+        default="fail",
+    )
+    watermark: Watermark | None = option(nested(Watermark), "Until when late rows count", default=None)
+    starting: str = option(
+        text, "Where to begin: earliest, latest, or offsets as Spark writes them", default="earliest"
+    )
+    ending: str = option(text, "Where to end when it is read once: latest, or offsets", default="latest")
+    read: str = option(
+        choice("stream", "batch"), "Whether it is followed, or read as it is: files are always", default="stream"
+    )
+    max_rows: int | None = option(number(1), "Messages of one batch at most", default=None)
+    group: str | None = option(text, "A consumer group that shows its progress", default=None)
+    options: Mapping[str, str] = option(pairs, "More options of Spark's source, by their names", default={})
+    written: Written = written()
+
+    @property
+    def is_stream(self) -> bool:
+        return self.path is None and self.read == "stream"
+
+    def columns(self) -> list[str] | None:
+        """Its columns, where they can be known before it is read."""
+        if self.path is not None:
+            return None if self.schema == "infer" else columns_of(self.schema)
+        if self.value != "json":
+            return list(RAW)
+        if self.schema == "infer":
+            return None
+        return [*columns_of(self.schema), *ABOUT, *(["_corrupt"] if self.on_corrupt == "keep" else [])]
+
+
+def check_source(name: str, source: Source) -> Iterator[Problem]:
+    at = source.written.at
+    given = [key for key in ("topic", "pattern", "path") if getattr(source, key) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        yield Problem(at, f"source {name!r} needs one of topic, pattern and path, and has {found}")
+    if source.pattern is not None:
+        try:
+            re.compile(source.pattern)
+        except re.error as error:
+            yield Problem(source.written.place("pattern"), f"{source.pattern!r} is no regular expression: {error}")
+    columns = source.columns()
+    if source.watermark is not None and columns is not None and source.watermark.column not in columns:
+        there = ", ".join(columns)
+        place = source.written.place("watermark")
+        yield Problem(
+            place, f"watermark: there is no column {source.watermark.column!r} in {name!r}; there are {there}"
+        )
+    for key in ("starting", "ending"):
+        value = getattr(source, key)
+        if value not in ("earliest", "latest") and not _is_offsets(value):
+            wanted = 'earliest, latest, or offsets as in {"orders": {"0": 17, "1": -2}}'
+            yield Problem(source.written.place(key), f"{key}: {value!r} is not {wanted}")
+
+
+def _is_offsets(value: str) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
+
+
+def need_of(source: Source, default: str) -> Need | None:
+    """What must be there for a source, if it reads topics."""
+    if source.path is not None:
+        return None
+    place = source.written.place("topic")
+    return Need(
+        bootstrap=source.bootstrap or default,
+        at=source.written.place("bootstrap") if source.bootstrap else place,
+        topics=dict.fromkeys(source.topic or (), place),
+        pattern=source.pattern,
+    )
+
+
+def open_source(run: Run, source: Source, default: str, *, as_stream: bool) -> "DataFrame":
+    """The table of a source."""
+    frame = _open_files(run, source) if source.path is not None else _open_topic(run, source, default, as_stream)
+    if source.watermark is not None:
+        delay = f"{round(source.watermark.delay * 1000)} milliseconds"
+        frame = frame.withWatermark(source.watermark.column, delay)
+    return frame
+
+
+def _open_files(run: Run, source: Source) -> "DataFrame":
+    folder = run.path(source.path or "")
+    if source.format == "lake":
+        return find_lake(folder).read(run.spark)
+    reader = run.spark.read.options(**source.options)
+    if source.schema != "infer":
+        reader = reader.schema(source.schema)
+    return reader.format(source.format).load(str(folder))
+
+
+def topic_options(source: Source, default: str) -> dict[str, str]:
+    """A source's options, as Spark's Kafka source has them."""
+    found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
+    if source.pattern is not None:
+        found["subscribePattern"] = source.pattern
+    else:
+        found["subscribe"] = ",".join(source.topic or ())
+    found["startingOffsets"] = source.starting
+    if source.max_rows is not None:
+        found["maxOffsetsPerTrigger"] = str(source.max_rows)
+    if source.group is not None:
+        found["kafka.group.id"] = source.group
+    return found | dict(source.options)
+
+
+def _open_topic(run: Run, source: Source, default: str, as_stream: bool) -> "DataFrame":
+    options = topic_options(source, default)
+    if as_stream:
+        raw = run.spark.readStream.format("penstock").options(**options).load()
+    else:
+        options.pop("maxOffsetsPerTrigger", None)
+        raw = run.spark.read.format("penstock").options(**options, endingOffsets=source.ending).load()
+    if source.value == "binary":
+        return raw
+    if source.value == "text":
+        return raw.withColumns({"key": raw["key"].cast("string"), "value": raw["value"].cast("string")})
+    fields = infer(run, source, default) if source.schema == "infer" else parsed(source.schema)
+    return _as_json(raw, fields, source.on_corrupt)
+
+
+def parsed(ddl: str) -> "StructType":
+    """The columns of a DDL text, as Spark understands it."""
+    from pyspark.sql.types import StructType
+
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFrame":
+    from pyspark.sql import functions as fn
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    marked = StructType([*fields.fields, StructField("_corrupt", StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    value = raw["value"].cast("string")
+    found = raw.withColumn("_value", fn.from_json(value, marked, options))
+    corrupt: Column = fn.col("_value._corrupt")
+    # A value that is null deletes a key: it has no fields, and is not corrupt.
+    if on_corrupt == "drop":
+        found = found.where(corrupt.isNull())
+    elif on_corrupt == "fail":
+        place = fn.concat(fn.col("topic"), fn.lit("-"), fn.col("partition"), fn.lit(" offset "), fn.col("offset"))
+        advice = " holds a value that is no JSON of the schema; set on_corrupt to drop or keep, or correct the schema"
+        refuse = fn.raise_error(fn.concat(place, fn.lit(advice)))
+        found = found.withColumn("_value", fn.when(corrupt.isNull(), fn.col("_value")).otherwise(refuse))
+    kept = [fn.col("_value._corrupt").alias("_corrupt")] if on_corrupt == "keep" else []
+    return found.select(
+        *(fn.col(f"_value.`{field.name}`").alias(field.name) for field in fields.fields),
+        fn.col("key").cast("string").alias("_key"),
+        *(fn.col(name.removeprefix("_")).alias(name) for name in ABOUT[1:]),
+        *kept,
+    )
+
+
+def infer(run: Run, source: Source, default: str) -> "StructType":
+    """The fields that the last messages of a source have."""
+    from pyspark.sql.types import StructType
+
+    brokers = source.bootstrap or default
+    names = list(source.topic or ())
+    if source.pattern is not None:
+        names = [topic.name for topic in list_topics(brokers) if re.fullmatch(source.pattern, topic.name)]
+    begin: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    for name, span in held_ranges(brokers, names).items():
+        begin.setdefault(name.topic, {})[str(name.partition)] = max(span.start, span.end - SAMPLE)
+        end.setdefault(name.topic, {})[str(name.partition)] = span.end
+    sample = (
+        run.spark.read.format("penstock")
+        .options(**{"kafka.bootstrap.servers": brokers, "subscribe": ",".join(names)})
+        .options(startingOffsets=json.dumps(begin), endingOffsets=json.dumps(end))
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+        .where("value IS NOT NULL")
+        .limit(SAMPLE * 10)
+    )
+    values = [row["value"] for row in sample.collect()]
+    if not values:
+        topics_read = ", ".join(names)
+        raise NothingToInfer(f"there is no message in {topics_read} to infer a schema from; give it as schema")
+    inferred = run.spark.read.json(run.spark.sparkContext.parallelize(values, 1)).schema
+    fields = [field for field in inferred.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise NothingToInfer(f"the messages of {', '.join(names)} are no JSON objects; use value: text or binary")
+    return StructType(fields)

@@ -1,0 +1,105 @@
+"""One broker and one Spark session for all tests of this folder: they differ in their topics and checkpoints."""
+
+import itertools
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.brokers import BrokerProcess
+
+from .lab import Lab
+
+QUICK: Mapping[str, object] = {
+    "log.retention.check.interval.ms": 100,
+    "log.cleaner.backoff.ms": 100,
+    "group.initial.rebalance.delay.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+"""Upkeep looks at every tick, so that nobody has to wait minutes for it."""
+
+SESSION: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+ENVIRONMENT: Mapping[str, str] = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+"""What Spark is told before it starts. It looks for data sources with that Python."""
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that most tests share."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK).start()
+    yield process
+    process.finish()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start a broker for one test alone, which may kill it: `own_broker({"num.partitions": 3})`."""
+    started: list[BrokerProcess] = []
+
+    def start(settings: Mapping[str, object] | None = None, **options: Any) -> BrokerProcess:
+        folder = tmp_path / f"broker-{len(started)}"
+        folder.mkdir()
+        started.append(BrokerProcess(folder, {**QUICK, **(settings or {})}, **options).start())
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.finish()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two threads. It finds the data source by itself: pyspark_penstock is installed."""
+    os.environ.update(ENVIRONMENT)
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.appName("tests").master("local[2]")
+    for name, value in {**SESSION, "spark.sql.warehouse.dir": str(folder / "warehouse")}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def lab(broker: BrokerProcess) -> Iterator[Lab]:
+    """Topics on the shared broker, and what is in them."""
+    lab = Lab(broker.kafka)
+    yield lab
+    lab.stop_streams()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """Randomness with a seed, which a failing test shows in its captured output."""
+    seed = random.SystemRandom().getrandbits(32)
+    sys.stdout.write(f"seed {seed}\n")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """Where a streaming query keeps what it has done."""
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,196 @@
+"""Pipeline files: what is wrong with them is found before Spark starts, with the line it stands in."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.pipelines.audit import AuditOptions
+from penstock.spark.pipelines.catalogue import NAMES, NoSuchPipeline, find, load
+from penstock.spark.pipelines.document import PipelineInvalid, Table, read_text, with_option
+from penstock.spark.pipelines.options import columns_of, options_of
+from penstock.spark.pipelines.sql import SqlOptions
+
+GOOD = """\
+name: totals
+bootstrap: 127.0.0.1:9092
+sources:
+  orders:
+    topic: orders
+    schema: id BIGINT, amount DOUBLE, at TIMESTAMP
+    watermark: {column: at, delay: 10 seconds}
+sql: |
+  SELECT window.start AS minute, sum(amount) AS total
+  FROM orders GROUP BY window(at, '1 minute')
+sink:
+  topic: totals
+  key: minute
+trigger: 500 ms
+delivery: at-least-once
+spark: {spark.driver.memory: 1g}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "totals.yaml"
+
+
+def problems_of(file: Path, text: str, *settings: tuple[str, str]) -> list[str]:
+    """What is said about a file, without the name of its folder."""
+    file.write_text(text)
+    with pytest.raises(PipelineInvalid) as caught:
+        load(str(file), settings)
+    return [str(problem).removeprefix(f"{file.parent}/") for problem in caught.value.problems]
+
+
+def test_a_file_becomes_the_options_of_its_pipeline(file: Path) -> None:
+    file.write_text(GOOD)
+    loaded = load(str(file))
+    options = loaded.options
+    assert isinstance(options, SqlOptions)
+    assert (loaded.pipeline.name, options.name, options.trigger) == ("sql", "totals", 0.5)
+    assert options.sources["orders"].topic == ("orders",)
+    watermark = options.sources["orders"].watermark
+    assert watermark is not None
+    assert (watermark.column, watermark.delay) == ("at", 10.0)
+    assert options.sink is not None
+    assert (options.sink.topic, options.sink.key, options.delivery) == ("totals", "minute", "at-least-once")
+    assert options.spark == {"spark.driver.memory": "1g"}
+
+
+def test_options_of_the_command_reach_into_the_file(file: Path) -> None:
+    file.write_text(GOOD)
+    loaded = load(str(file), [("sink.topic", "other"), ("sources.orders.topic", "[a, b]"), ("trigger", "2 min")])
+    options = loaded.options
+    assert isinstance(options, SqlOptions)
+    assert options.sink is not None
+    assert (options.sink.topic, options.sink.key, options.trigger) == ("other", "minute", 120.0)
+    assert options.sources["orders"].topic == ("a", "b")
+
+
+def test_a_ready_pipeline_is_made_of_options_alone() -> None:
+    settings = [("expected.topic", "orders"), ("actual.path", "lake/orders"), ("examples", "5")]
+    options = load("audit", settings, "broker:9092").options
+    assert isinstance(options, AuditOptions)
+    assert options.expected is not None
+    assert (options.expected.topic, options.actual.path, options.examples) == ("orders", "lake/orders", 5)
+    assert (options.bootstrap, options.name) == ("broker:9092", "audit")
+
+
+def test_a_file_that_names_brokers_keeps_them(file: Path) -> None:
+    file.write_text(GOOD)
+    assert load(str(file), bootstrap="elsewhere:1").options.bootstrap == "127.0.0.1:9092"
+
+
+def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> None:
+    text = GOOD.replace("topic: totals", "topik: totals").replace("500 ms", "soon").replace("at-least-once", "maybe")
+    assert problems_of(file, text) == [
+        "totals.yaml:12:3: there is no 'topik' in sink; did you mean 'topic'? possible are bootstrap, create, "
+        "format, key, mode, options, partition_by, path, topic, value",
+        "totals.yaml:14:10: trigger: 'soon' is no duration; write for example 500 ms, 10 seconds, 5 min, 2 h",
+        "totals.yaml:15:11: delivery: 'maybe' is not known; possible are at-least-once, exactly-once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("sources:", "sauces:", "'sources' is missing: The tables that the SQL can name"),
+        (
+            "column: at",
+            "column: when",
+            "totals.yaml:7:5: watermark: there is no column 'when' in 'orders'; there are id",
+        ),
+        (
+            "bootstrap: 127.0.0.1:9092",
+            "bootstrap: nowhere",
+            "totals.yaml:2:12: bootstrap: 'nowhere' is not HOST:PORT",
+        ),
+        (
+            "topic: orders",
+            "topic: no topic",
+            "totals.yaml:5:12: sources.orders.topic: 'no topic' is no name of a topic",
+        ),
+        ("topic: orders", "topic: [[orders]]", "a topic is expected, not a list"),
+        ("id BIGINT", "id", "'id' is not a column with its type, as in `id BIGINT`"),
+        ("id BIGINT", "at INT", "names a column twice"),
+        ("  key: minute", "  path: lake", "totals.yaml:12:3: sink: it is either a topic or a path, and has both"),
+        ("spark: {spark.driver.memory: 1g}", "spark: many", "a mapping is expected"),
+        (
+            "trigger: 500 ms",
+            "trigger: 500 ms\ntrigger: 1 s",
+            "totals.yaml:15:1: 'trigger' is there twice; first in line 14",
+        ),
+        ("name: totals", "name: [totals", "totals.yaml:2:10: is not YAML"),
+        ("  orders:\n", "  my orders:\n", "'my orders' cannot be the name of a table"),
+        ("sql: |", "python: orders.py\nsql: |", "it has both sql and python"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_possible(file: Path, before: str, after: str, said: str) -> None:
+    assert before in GOOD
+    found = problems_of(file, GOOD.replace(before, after, 1))
+    assert any(said in problem for problem in found), found
+
+
+def test_columns_of_the_sink_are_checked_where_they_are_known(file: Path) -> None:
+    text = "sources: {orders: {topic: orders, schema: id INT}}\nsink: {topic: out, key: customer}"
+    assert problems_of(file, text) == [
+        "totals.yaml:2:20: sink: there is no column 'customer' for key; there are id, _key, _topic, _partition, "
+        "_offset, _timestamp, _headers"
+    ]
+
+
+def test_a_mistake_in_an_option_is_told_by_its_name(file: Path) -> None:
+    assert problems_of(file, GOOD, ("sink.mode", "sometimes"))[0].startswith("-o sink.mode: sink.mode: 'sometimes'")
+
+
+def test_a_file_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(PipelineInvalid, match="cannot be read: No such file or directory"):
+        load(str(tmp_path / "none.yaml"))
+
+
+def test_an_unknown_pipeline_is_told_with_what_there_is(file: Path) -> None:
+    with pytest.raises(NoSuchPipeline, match="did you mean 'archive'"):
+        load("archiv")
+    assert "pipeline: 'archiv' is not known" in problems_of(file, "pipeline: archiv")[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_ready_pipeline_is_described_and_every_option_too(name: str) -> None:
+    found = find(name)
+    assert found.name == name
+    assert name in found.example
+    assert all(each.metadata["doc"] for each in options_of(found.options))
+
+
+@pytest.mark.parametrize("name", ["archive", "replay", "insights", "mirror", "audit", "sql"])
+def test_what_must_be_given_is_asked_for(name: str) -> None:
+    with pytest.raises(PipelineInvalid, match="is missing"):
+        load(name)
+
+
+def test_a_lake_takes_no_rows_that_come_again(file: Path) -> None:
+    text = GOOD.replace("  topic: totals\n  key: minute", "  path: lake\n  mode: update")
+    assert "use append with a watermark" in problems_of(file, text)[0]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4), st.text(max_size=20))
+def test_an_option_is_found_where_it_was_set(path: list[str], text: str) -> None:
+    table = with_option(read_text("", "file"), ".".join(path), f"x{text}")
+    for name in path[:-1]:
+        below = table.entries[name]
+        assert isinstance(below, Table)
+        table = below
+    assert table.entries[path[-1]].text == f"x{text}"  # type: ignore[union-attr]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["INT", "ARRAY<INT>", "STRUCT<a: INT, b: MAP<STRING, INT>>", "DECIMAL(10, 2)"]), min_size=1
+    )
+)
+def test_columns_are_found_whatever_is_nested_in_their_types(kinds: list[str]) -> None:
+    ddl = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
+    assert columns_of(ddl) == [f"c{number}" for number in range(len(kinds))]

@@ -1,0 +1,269 @@
+"""Pipelines at size, and on a real standalone cluster. Slow: `make spark`.
+
+AUDIT_RECORDS sets how many messages are audited (a million unless it is set), ROUNDS how often an archive is killed.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow.dataset
+import pyspark
+import pytest
+
+from penstock.spark.java import provide_java
+from tests.brokers import BrokerProcess
+from tests.clients.waiting import wait_until
+
+from .lab import Lab
+
+pytestmark = pytest.mark.slow
+
+COMMAND = str(Path(sys.executable).with_name("penstock"))
+RECORDS = int(os.environ.get("AUDIT_RECORDS", "1000000"))
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+PATIENCE_S = 3600.0
+JVM_MIB_MAX = 1500
+"""What the driver may have with a heap of 768 MiB: metaspace, buffers and code come on top."""
+
+
+def publish(bootstrap: str, topics: list[str], count: int) -> None:
+    """Numbered messages of 100 bytes, the same into each topic, by librdkafka."""
+    from confluent_kafka import Producer
+
+    for topic in topics:
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "zstd", "acks": "all"}
+        )
+        for number in range(count):
+            while True:
+                try:
+                    producer.produce(
+                        topic, b"%0100d" % number, key=b"%d" % (number % 1000), partition=number % 1000 % 4
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+
+
+def audited(bootstrap: str, topic: str, *more: str) -> tuple[dict, int]:
+    """The report of an audit of a topic against its copy, and the most memory that its JVM had, in MiB."""
+    command = [COMMAND, "pipeline", "run", "audit", "--json", "--master", "local[2]", "--bootstrap", bootstrap]
+    command += ["-o", f"expected.topic={topic}", "-o", f"actual.topic={topic}-copy"]
+    command += ["-o", "spark={spark.driver.memory: 768m}", *more]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak = 0
+    while process.poll() is None:
+        peak = max([peak, *(_rss_mib(pid) for pid in _children(process.pid))])
+        time.sleep(0.25)
+    assert process.stdout is not None
+    with process.stdout:
+        report = json.loads(process.stdout.read().splitlines()[-1])
+    assert process.returncode == (0 if report["ok"] else 1)
+    return report, peak
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _rss_mib(pid: int) -> int:
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except FileNotFoundError:
+        return 0
+    return int(found[1]) // 1024 if found else 0
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_an_audit_costs_the_same_for_each_message_and_no_more_memory(broker: BrokerProcess, lab: Lab) -> None:
+    counts = [RECORDS // 10, RECORDS]
+    seen = []
+    for count in counts:
+        topic = f"audit-{count}"
+        for name in (topic, f"{topic}-copy"):
+            lab.create(name, 4)
+        publish(broker.kafka, [topic, f"{topic}-copy"], count)
+        report, peak_mib = audited(broker.kafka, topic)
+        assert report["ok"], report
+        assert report["expected"] == report["actual"] == count
+        assert peak_mib < JVM_MIB_MAX
+        seen.append((count, report["seconds"], peak_mib))
+        sys.stderr.write(f"audited {count} messages twice in {report['seconds']} s, JVM {peak_mib} MiB\n")
+    (few, few_s, _), (many, many_s, _) = seen
+    # Ten times the messages in at most ten times the time; what is fixed makes the small one dearer.
+    assert many_s / many <= few_s / few * 1.5
+    lab.fill(f"audit-{RECORDS}-copy", 1)
+    report, peak_mib = audited(broker.kafka, f"audit-{RECORDS}")
+    assert (report["ok"], report["unknown"], report["missing"]) == (False, 1, 0)
+    assert peak_mib < JVM_MIB_MAX
+    sys.stderr.write(f"found one of {RECORDS + 1} in {report['seconds']} s, JVM {peak_mib} MiB\n")
+
+
+# -- killed
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_an_archive_that_is_killed_over_and_over_has_every_message_once(
+    broker: BrokerProcess, lab: Lab, topic: str, tmp_path: Path, kind: str
+) -> None:
+    seed = int(os.environ.get("SEED", time.time_ns() % 10**6))
+    sys.stderr.write(f"SEED={seed}\n")
+    rng = Random(seed)
+    lab.create(topic, 4)
+    archive = [COMMAND, "pipeline", "run", "archive", "--json", "--master", "local[2]", "--bootstrap", broker.kafka]
+    archive += [
+        "-o",
+        f"topics={topic}",
+        "-o",
+        f"path={tmp_path}/lake",
+        "-o",
+        f"format={kind}",
+        "-o",
+        "trigger=100 ms",
+    ]
+    archive += ["-o", "max_rows=500"]
+    batches = 0
+    for round_number in range(ROUNDS):
+        publish(broker.kafka, [topic], 5_000)
+        process = subprocess.Popen([*archive, "--continuous"], stdout=subprocess.PIPE, start_new_session=True)
+        assert process.stdout is not None
+        with process.stdout:
+            for _ in range(rng.randrange(1, 6)):
+                batches += process.stdout.readline().startswith(b"{")
+            time.sleep(rng.random())  # anywhere in the next batch: the moment is what is tried
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if rng.random() < 0.3:
+            shutil.rmtree(tmp_path / "lake" / "_penstock" / "checkpoint")
+        sys.stderr.write(f"round {round_number}: {batches} batches so far\n")
+    assert batches >= ROUNDS
+    subprocess.run([*archive, "--once"], stdout=subprocess.DEVNULL, check=True)
+    audit = [COMMAND, "pipeline", "run", "audit", "--json", "--bootstrap", broker.kafka, "--master", "local[2]"]
+    audit += ["-o", f"expected.topic={topic}", "-o", f"actual.path={tmp_path}/lake"]
+    done = subprocess.run(audit, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["ok"], report
+    assert report["actual"] == ROUNDS * 5_000
+    assert _counted(tmp_path / "lake", kind) == ROUNDS * 5_000  # by other means than Spark
+
+
+def _counted(folder: Path, kind: str) -> int:
+    """Different messages in a lake, as another reader sees it; all of them must be different."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(folder)).to_pyarrow_dataset()
+    else:
+        found = pyarrow.dataset.dataset(folder, partitioning="hive")
+    rows = found.to_table(columns=["partition", "offset"]).to_pylist()
+    places = {(row["partition"], row["offset"]) for row in rows}
+    assert len(places) == len(rows)
+    return len(places)
+
+
+# -- a standalone cluster
+
+
+class Standalone:
+    """A real master and two workers, as `sbin/start-all.sh` would start them; ended by their own pids."""
+
+    def __init__(self, folder: Path) -> None:
+        provide_java(folder / "java")
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._environment = os.environ | {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_WORKER_DIR": str(folder / "work"),
+            "SPARK_LOG_DIR": str(folder),
+            "SPARK_NO_DAEMONIZE": "1",
+        }
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        package = "org.apache.spark.deploy"
+        ui = ("--webui-port", "0")
+        self._start("master", f"{package}.master.Master", "--host", "127.0.0.1", "--port", str(port), *ui)
+        self._until("master", 1, "I have been elected leader")
+        for number in range(2):
+            worker = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", *ui, self.url)
+            self._start(f"worker{number}", f"{package}.worker.Worker", *worker)
+        self._until("master", 2, "Registering worker")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        command = [str(Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"), *arguments]
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment, start_new_session=True)
+        self._processes.append(process)
+
+    def _until(self, name: str, count: int, said: str) -> None:
+        log = self._folder / f"{name}.log"
+        wait_until(lambda: log.read_text().count(said) >= count, f"{name}: {said}", 60.0)
+
+    @property
+    def executors(self) -> int:
+        """How many executors the workers have ever started."""
+        logs = [self._folder / f"worker{number}.log" for number in range(2)]
+        return sum(1 for log in logs if "Asked to launch executor" in log.read_text())
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    cluster = Standalone(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.mark.timeout(600)
+def test_the_same_file_runs_on_a_standalone_cluster(
+    broker: BrokerProcess, lab: Lab, topic: str, standalone: Standalone, tmp_path: Path
+) -> None:
+    lab.create(topic, 4)
+    lab.create(f"{topic}-out", 2)
+    publish(broker.kafka, [topic], 20_000)
+    file = tmp_path / "count.yaml"
+    file.write_text(
+        f"""\
+bootstrap: {broker.kafka}
+sources:
+  numbers: {{topic: {topic}, value: text}}
+sql: SELECT key, value FROM numbers
+sink: {{topic: {topic}-out, value: columns}}
+checkpoint: {tmp_path}/checkpoint
+spark: {{spark.executor.memory: 512m, spark.driver.host: 127.0.0.1}}
+"""
+    )
+    command = [COMMAND, "pipeline", "run", str(file), "--once", "--json", "--master", standalone.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["rows"] == 20_000
+    assert standalone.executors == 2
+    audit = [COMMAND, "pipeline", "run", "audit", "--json", "--bootstrap", broker.kafka, "--master", standalone.url]
+    audit += ["-o", f"expected.topic={topic}", "-o", f"actual.topic={topic}-out"]
+    audit += ["-o", "spark={spark.executor.memory: 512m, spark.driver.host: 127.0.0.1}"]
+    done = subprocess.run(audit, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["actual"] == 20_000
