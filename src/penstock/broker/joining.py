@@ -54,6 +54,14 @@ class Joining(NamedTuple):
     sequence: int
     guard: int
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether a transaction of this producer has ended here since the coordinator was asked."""
+        return self.partition.guard(self.producer.producer_id) != self.guard
+
+    def looked_at_again(self) -> "Joining":
+        return self._replace(guard=self.partition.guard(self.producer.producer_id))
+
 
 class CannotJoin(PenstockError):
     """What the coordinator said of one partition."""
@@ -105,26 +113,41 @@ def join(
         by_producer.setdefault(each.producer, []).append(each)
     waiting = len(by_producer)
 
-    def on_answer(asked: list[Joining], value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
+    def ask(producer: ProducerKey, asked: list[Joining], tries: int) -> None:
+        command = JoinTransaction(
+            transactional_id=request.transactional_id or "",
+            producer=producer,
+            partitions=tuple(each.partition.name for each in asked),
+            verify_only=version < JOINS_FROM,
+        )
+        ask_to_join(command, broker, partial(on_answer, producer, asked, tries))
+
+    def on_answer(
+        producer: ProducerKey,
+        asked: list[Joining],
+        tries: int,
+        value: dict[TopicPartition, ErrorCode] | PenstockError,
+    ) -> None:
         nonlocal waiting
+        moved: list[Joining] = []
         for each in asked:
             code = value.code if isinstance(value, PenstockError) else value[each.partition.name]
             try:
-                _check(each, code, version)
+                if not code and tries > 1 and each.has_moved:
+                    moved.append(each.looked_at_again())
+                else:
+                    _check(each, code, version)
             except PenstockError as error:
                 refused[each.key] = error
+        if moved:  # the marker may be that of the transaction before, and what was asked is of use then
+            ask(producer, moved, tries - 1)
+            return
         waiting -= 1
         if not waiting:
             then(refused)
 
     for producer, asked in by_producer.items():
-        command = JoinTransaction(
-            transactional_id=request.transactional_id,
-            producer=producer,
-            partitions=tuple(each.partition.name for each in asked),
-            verify_only=version < JOINS_FROM,
-        )
-        ask_to_join(command, broker, partial(on_answer, asked))
+        ask(producer, asked, TRIES_MAX)
 
 
 def _check(joining: Joining, code: ErrorCode, version: int) -> None:
@@ -132,7 +155,7 @@ def _check(joining: Joining, code: ErrorCode, version: int) -> None:
     partition, producer_id = joining.partition, joining.producer.producer_id
     if code:
         raise CannotJoin(code, version)
-    if partition.guard(producer_id) != joining.guard:
+    if joining.has_moved:
         raise InvalidTxnState(f"{partition.name}: the transaction ended before the batch came to it")
     if version >= JOINS_FROM and joining.sequence != 0 and not partition.knows(producer_id):
         # Every transaction has an epoch of its own: what comes first has number 0, or something is missing.

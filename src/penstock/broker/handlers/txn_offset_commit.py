@@ -5,7 +5,7 @@ from typing import Final
 from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.joining import ask_to_join
+from penstock.broker.joining import TRIES_MAX, ask_to_join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
@@ -36,24 +36,34 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
         call.answer(refuse(request, code))
         return
     producer = ProducerKey(request.producer_id, request.producer_epoch)
-    place, guard = partition.name, partition.guard(producer.producer_id)
-
-    def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
-        error = value.code if isinstance(value, PenstockError) else value[place]
-        if not error and (not partition.is_online or partition.guard(producer.producer_id) != guard):
-            error = ErrorCode.INVALID_TXN_STATE  # it ended before the offsets came to it
-        if error:
-            call.answer(refuse(request, code_for_producer(error, call.version >= ABORTABLE_FROM)))
-        else:
-            ask(broker.groups, request.group_id, request, call, lambda error: refuse(request, error.code))
-
+    place = partition.name
     command = JoinTransaction(
         transactional_id=request.transactional_id,
         producer=producer,
         partitions=(place,),
         verify_only=call.version < JOINS_FROM,
     )
-    ask_to_join(command, broker, on_joined)
+
+    def join(tries: int) -> None:
+        guard = partition.guard(producer.producer_id)
+
+        def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
+            error = value.code if isinstance(value, PenstockError) else value[place]
+            if not error and not partition.is_online:
+                error = ErrorCode.NOT_COORDINATOR
+            elif not error and partition.guard(producer.producer_id) != guard:
+                if tries > 1:  # the marker may be that of the transaction before
+                    join(tries - 1)
+                    return
+                error = ErrorCode.INVALID_TXN_STATE  # it ended before the offsets came to it
+            if error:
+                call.answer(refuse(request, code_for_producer(error, call.version >= ABORTABLE_FROM)))
+            else:
+                ask(broker.groups, request.group_id, request, call, lambda error: refuse(request, error.code))
+
+        ask_to_join(command, broker, on_joined)
+
+    join(TRIES_MAX)
 
 
 def refuse(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
