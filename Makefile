@@ -39,7 +39,7 @@ chaos: $(STAMP)
 
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)
-	$(BIN)/pytest -m slow tests/spark
+	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py
 
 fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0

@@ -88,6 +88,7 @@ def test_what_has_an_end_cannot_run_on(cli: Cli) -> None:
     assert "insights has an end and cannot be run with --continuous" in said
 
 
+@pytest.mark.slow  # a Spark of its own
 @pytest.mark.timeout(300)
 def test_on_a_terminal_batches_are_a_live_table_and_a_report_is_left(cli: Cli, orders: str, tmp_path: Path) -> None:
     lake = f"path={tmp_path}/lake"
@@ -106,6 +107,7 @@ def test_on_a_terminal_batches_are_a_live_table_and_a_report_is_left(cli: Cli, o
     assert "WARN" not in screen
 
 
+@pytest.mark.slow  # a Spark of its own
 @pytest.mark.timeout(300)
 def test_a_pipeline_that_fails_says_why_on_one_line(cli: Cli, orders: str) -> None:
     sql = ("-o", f"sources.orders.topic={orders}", "-o", "sql=SELECT amont FROM orders")
@@ -119,6 +121,7 @@ def test_a_pipeline_that_fails_says_why_on_one_line(cli: Cli, orders: str) -> No
     assert log.is_file()
 
 
+@pytest.mark.slow  # a Spark of its own
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_a_pipeline_that_goes_on_with_its_report(cli: Cli, orders: str, tmp_path: Path) -> None:
     command = ["archive", "-o", f"topics={orders}", "-o", f"path={tmp_path}/lake", "--continuous", "--json"]

@@ -87,6 +87,7 @@ def test_sql_over_a_topic_is_shown_on_the_screen(pipelines: Pipelines, lab: Lab,
     ]
 
 
+@pytest.mark.slow
 def test_windows_go_into_a_topic_once_and_the_next_run_goes_on(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-out")
@@ -114,6 +115,7 @@ sink: {{topic: {topic}-out, key: minute, mode: update}}
     assert sum(last.values()) == 180
 
 
+@pytest.mark.slow
 def test_a_python_function_makes_the_result(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.create(f"{topic}-out")
@@ -128,6 +130,7 @@ def test_a_python_function_makes_the_result(pipelines: Pipelines, lab: Lab, topi
     assert [json.loads(value)["id"] for _, value, _ in messages(lab, f"{topic}-out")[0]] == [5, 6, 7, 8, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_sql_into_a_lake_brings_each_row_once(pipelines: Pipelines, lab: Lab, topic: str, kind: str) -> None:
     lab.create(topic, 2)
@@ -141,6 +144,7 @@ def test_sql_into_a_lake_brings_each_row_once(pipelines: Pipelines, lab: Lab, to
     assert sorted((row["id"], row["customer"]) for row in rows) == [(n, f"c{n % 4}") for n in range(40)]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_sql_is_one_sentence(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, orders(3, partitions=1))
@@ -152,6 +156,7 @@ def test_what_is_wrong_with_sql_is_one_sentence(pipelines: Pipelines, lab: Lab, 
         pipelines("sql", sources__orders__topic=topic, sql="SELECT id FORM orders x y")
 
 
+@pytest.mark.slow
 def test_a_corrupt_value_is_named_and_can_be_dropped_or_kept(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.create(f"{topic}-out")
@@ -185,6 +190,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(pipelines: Pipelines, lab: 
         pipelines("archive", topics=f"{topic}-b", path="other", checkpoint="shared", name="one")
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_found_before_spark_starts(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(f"{topic}s")
     with pytest.raises(PipelineInvalid, match=f"there is no topic '{topic}' on .*did you mean '{topic}s'"):
@@ -226,6 +232,7 @@ def test_an_archive_has_every_message_once_even_without_its_checkpoint(
     assert pipelines("audit", expected__topic=topic, actual__path="lake").is_well
 
 
+@pytest.mark.slow
 def test_a_batch_that_comes_again_after_its_commit_brings_nothing(
     pipelines: Pipelines, lab: Lab, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +248,7 @@ def test_a_batch_that_comes_again_after_its_commit_brings_nothing(
     assert archived(pipelines) == [(partition, offset) for partition in range(2) for offset in range(15)]
 
 
+@pytest.mark.slow
 def test_topics_are_trimmed_behind_the_archive(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, orders(20))
@@ -286,6 +294,7 @@ def test_small_files_of_an_archive_become_few(pipelines: Pipelines, lab: Lab, to
 # -- replay
 
 
+@pytest.mark.slow
 def test_a_replay_keeps_keys_headers_partitions_and_order(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-again", 2)
@@ -297,6 +306,7 @@ def test_a_replay_keeps_keys_headers_partitions_and_order(pipelines: Pipelines, 
     assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-again").is_well
 
 
+@pytest.mark.slow
 def test_a_replay_chooses_by_time_key_and_filter(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-again")
@@ -327,6 +337,7 @@ def test_a_replay_at_a_rate_takes_its_time_in_slices(pipelines: Pipelines, lab: 
     assert float(str(report.facts["seconds"])) >= 2  # 3000 in slices of at least 1000; the last needs no waiting
 
 
+@pytest.mark.slow
 def test_a_replay_of_nothing_or_into_too_few_partitions_is_told(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-again")
@@ -352,6 +363,7 @@ def fill_both(lab: Lab, topic: str, changed: Callable[[list[Outgoing]], Sequence
     lab.fill(f"{topic}-b", list(changed(orders(60))))
 
 
+@pytest.mark.slow
 def test_an_audit_passes_what_is_alike(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     fill_both(lab, topic, lambda sent: sent)
     report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
@@ -395,6 +407,7 @@ def test_an_audit_finds_what_is_not(
     assert wanted is None or offender == wanted
 
 
+@pytest.mark.slow
 def test_an_audit_by_id_allows_other_partitions_but_no_other_order(
     pipelines: Pipelines, lab: Lab, topic: str
 ) -> None:
@@ -406,6 +419,7 @@ def test_an_audit_by_id_allows_other_partitions_but_no_other_order(
     assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b", id=known).is_well
 
 
+@pytest.mark.slow
 def test_an_audit_of_numbers_finds_gaps_doubles_and_disorder(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     numbers = [0, 1, 2, 4, 5, 5, 7, 6]
@@ -446,6 +460,7 @@ def test_an_audit_finds_what_an_archive_lacks(pipelines: Pipelines, lab: Lab, to
 # -- insights
 
 
+@pytest.mark.slow
 def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, [*orders(100), *(Outgoing(key=b"hot", value=b'{"at": 1}') for _ in range(50))])
@@ -463,6 +478,7 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
     assert "<script" not in text
 
 
+@pytest.mark.slow
 def test_insights_of_an_empty_topic_say_so(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     with pytest.raises(PenstockError, match="there is no message of those that were asked for"):
@@ -472,6 +488,7 @@ def test_insights_of_an_empty_topic_say_so(pipelines: Pipelines, lab: Lab, topic
 # -- mirror
 
 
+@pytest.mark.slow
 def test_a_mirror_has_the_same_messages_in_the_same_places(
     pipelines: Pipelines, lab: Lab, topic: str, own_broker: Callable[..., BrokerProcess]
 ) -> None:
@@ -489,6 +506,7 @@ def test_a_mirror_has_the_same_messages_in_the_same_places(
     assert report.is_well
 
 
+@pytest.mark.slow
 def test_a_mirror_of_itself_is_refused() -> None:
     with pytest.raises(PipelineInvalid, match="would be their own mirrors"):
         load("mirror", [("topics", "a"), ("to", "127.0.0.1:9092")])
@@ -497,6 +515,7 @@ def test_a_mirror_of_itself_is_refused() -> None:
 # -- running on
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_goes_on_takes_what_comes_until_it_is_stopped(
     pipelines: Pipelines, lab: Lab, topic: str
 ) -> None:

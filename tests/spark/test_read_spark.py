@@ -218,6 +218,7 @@ def test_a_running_query_finds_new_partitions_and_reports_how_far_it_is(
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_in_the_middle_of_a_query_costs_no_row_and_doubles_none(
     spark: SparkSession, own_broker: Callable[..., BrokerProcess], topic: str, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_damaged_batch_is_told_by_its_task(
     assert f"partition {topic}-0 is damaged at offset 0" in failed(caught.value)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_topic_stops_the_query_with_the_cure(
     spark: SparkSession, lab: Lab, topic: str, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -295,6 +297,7 @@ def test_a_checkpoint_of_another_topic_stops_the_query_with_the_cure(
     assert said in failed(caught.value)
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_deleted_under_a_query_stops_it_unless_that_is_allowed(
     spark: SparkSession, lab: Lab, topic: str, checkpoint: str, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_keys_go_where_kafkas_own_clients_put_them_and_stay_in_order(
     assert sorted(int(message.value()) for message in found) == list(range(20_000))
 
 
+@pytest.mark.slow
 def test_each_row_may_name_its_topic(spark: SparkSession, lab: Lab, topic: str) -> None:
     names = [lab.create(f"{topic}-{number}", partitions=2) for number in range(3)]
     rows = spark.range(3000).select(

@@ -82,6 +82,7 @@ def test_with_at_least_once_a_batch_that_comes_again_is_doubled(
     assert sorted(committed(lab.bootstrap, target, 2)) == sorted(values(100) * 2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_deleted_and_made_again_is_another_query(
     spark: SparkSession, lab: Lab, topic: str, target: str, checkpoint: str
 ) -> None:
@@ -113,6 +114,7 @@ def test_two_queries_write_into_one_topic_at_a_time(
     assert sorted(committed(lab.bootstrap, target, 2)) == sorted(values(2000) * 2)
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_stops_the_query_and_leaves_nothing_open(
     spark: SparkSession, lab: Lab, topic: str, target: str, checkpoint: str, broker: BrokerProcess
 ) -> None:
@@ -148,6 +150,7 @@ def test_an_aggregation_in_complete_mode_adds_its_whole_result_each_time(
     assert sorted(committed(lab.bootstrap, target, 2)) == [b"10", b"20"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_while_a_query_runs_costs_no_row(
     spark: SparkSession, own_broker: Callable[..., BrokerProcess], topic: str, checkpoint: str
 ) -> None:
