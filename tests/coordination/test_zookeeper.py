@@ -96,7 +96,8 @@ async def test_a_connection_that_is_lost_is_said_once(
                 await until(lambda: proxy.refused > 3, "the store tries again and again")
                 proxy.heal()
                 await until(lambda: store.is_connected, "the store is connected again")
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["store_disconnected"]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith(("penstock", "kazoo"))]
+    assert [line.split()[0] for line in said] == ["store_disconnected"]  # asyncio may have a word on the proxy's end
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
