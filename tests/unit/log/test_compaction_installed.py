@@ -1,5 +1,6 @@
 """Compaction beside a living log: several passes, grouped segments, producers, races, full disks and kills."""
 
+import gc
 import json
 import os
 from contextlib import suppress
@@ -265,6 +266,7 @@ def test_a_pass_that_fails_uses_up_no_descriptors(tmp_path: Path) -> None:
     disk = FullDisk(OsDisk(tmp_path))
     log = filled(disk)
     planned(log)
+    gc.collect()  # what other tests have left
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         job = planned(log)

@@ -340,6 +340,7 @@ def test_a_folder_is_removed_though_a_thread_still_writes_into_it(
 
 
 def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
+    gc.collect()  # what other tests have left
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):
         file = disk.open("log")
