@@ -85,6 +85,15 @@ def heard(settings: Settings, clock: Clock) -> dict[str, Any]:
     return {"error_cb": Trouble(settings, clock), "logger": LIBRDKAFKA_LOG}
 
 
+def meant(error: TypeError) -> BaseException:
+    """What a TypeError of confluent-kafka stands for.
+
+    While it reads a header's name Python looks for signals, and it takes Ctrl-C, heard there, for a name of the wrong
+    type. Names have been checked before (encoding.py), so that it is never that.
+    """
+    return KeyboardInterrupt() if "header key" in str(error) else error
+
+
 class Outlet:
     """A producer, and the thread that listens to it. Any thread may send."""
 
@@ -124,6 +133,8 @@ class Outlet:
             is_sent = True
         except KafkaException as error:
             raise self.failure(kafka_error(error), f"publishing to topic {message.topic!r}") from error
+        except TypeError as error:
+            raise meant(error) from error
         finally:
             if not is_sent:
                 with self._changed:

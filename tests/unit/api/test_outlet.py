@@ -1,0 +1,39 @@
+"""What goes out: what confluent-kafka says when it means something else."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.api.encoding import Encoded
+from penstock.api.outlet import Outlet
+from penstock.api.settings import Settings
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def outlet() -> Iterator[Outlet]:
+    outlet = Outlet(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0})
+    yield outlet
+    outlet.producer.purge()
+    outlet.close(1.0)
+
+
+def test_an_interrupt_that_comes_while_headers_are_read_is_an_interrupt(outlet: Outlet) -> None:
+    many = [("name", b"value")] * 200_000
+    message = Encoded(topic="t", value=b"", key=None, headers=many, partition=-1, timestamp_ms=0)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with pytest.raises(KeyboardInterrupt):  # headers take some 20 ms
+            outlet.send(message)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_another_error_of_type_stays_what_it_is(outlet: Outlet) -> None:
+    message = Encoded(topic="t", value=3, key=None, headers=[], partition=-1, timestamp_ms=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        outlet.send(message)
