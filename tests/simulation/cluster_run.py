@@ -598,6 +598,8 @@ class ClusterRun:
             state = self._state(place)
             if set(state.isr) != set(state.replicas) or state.leader == NO_LEADER or state.is_reassigned:
                 return False
+            if any(broker.image.state(place) != state for broker in self.brokers.values()):
+                return False  # one that has just lost its replica does not know that yet
             ends = set()
             for node in state.replicas:
                 partitions = self.brokers[node].partitions
