@@ -88,6 +88,8 @@ class SimBroker:
         self._rng = rng
         self._configs = configs
         self.life = 0
+        self.boots = 0
+        """How often its machine was without power: what a restarted log may trust depends on it."""
         self.is_up = False
         self.paused_until_ms = 0
         self.image = ClusterImage()
@@ -117,7 +119,7 @@ class SimBroker:
             node_id=self.node_id,
             disk=self.disk,
             clock=self._world.clock,
-            boot_id="boot",
+            boot_id=f"boot-{self.boots}",
             settings_of=lambda topic: LogSettings.of({**self._configs, **topic.configs}),
             lag_max_ms=lambda: LAG_MS,
         )

@@ -462,6 +462,7 @@ class ClusterRun:
         if self.is_durable and self.rng.random() < 0.5:
             self.counts["power"] += 1
             broker.disk.lose_power()
+            broker.boots += 1
         else:
             broker.disk.restart()
         self._at(self.clock.now_ms() + self.rng.choice((20, 500, 3000, 6000)), lambda: self._revive(broker))
