@@ -1,18 +1,18 @@
 """A standalone Spark cluster of real processes, a query on it, and the ways in which they die."""
 
-import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import IO
 
 import pyspark
 from confluent_kafka import KafkaError, Producer
@@ -26,7 +26,11 @@ STRIKE_S = 240.0
 PACE_S = 0.03
 """How long the source rests after a few rows."""
 AFTER_THE_DECISION = "driver after the decision"
-WAYS = {"executor": 3, "both executors": 1, "python worker": 3, "driver": 2, AFTER_THE_DECISION: 2, "broker": 2}
+CHECKPOINT = "checkpoint"
+WAYS = {
+    **{"executor": 3, "both executors": 1, "python worker": 3, "driver": 2, "broker": 2},
+    **{AFTER_THE_DECISION: 2, CHECKPOINT: 1},
+}
 """What goes wrong, and how often compared to the rest."""
 MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 
@@ -117,24 +121,28 @@ class Cluster:
 
 
 class Query:
-    """The driver process; started again whenever it has ended."""
+    """The driver process; started again whenever it has ended.
 
-    def __init__(self, plan: dict[str, Any], log: Path) -> None:
-        self._plan = plan
+    `command`: how to start it, given where it shall begin if it has no checkpoint.
+    """
+
+    def __init__(self, command: Callable[[str], list[str]], checkpoint: Path, log: Path) -> None:
+        self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._position = "earliest"
+        self._checkpoint = checkpoint
         self.starts = 0
-        self.commits = Path(plan["checkpoint"], "commits")
-        self.offsets = Path(plan["checkpoint"], "offsets")
+        self.commits = checkpoint / "commits"
+        self.offsets = checkpoint / "offsets"
 
     def ensure(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
         self.starts += 1
-        script = Path(__file__).with_name("chaos_driver.py")
         with self._log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, str(script), json.dumps(self._plan)],
+                self._command(self._position),
                 env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
                 stdout=out,
                 stderr=out,
@@ -161,12 +169,8 @@ class Query:
         """The last batch that Spark knows to be done."""
         return self._last(self.commits)
 
-    def kill_after_a_decision(self) -> None:
-        """Have it die after the sink's decision and before Spark's own note of it.
-
-        It is stopped as soon as a note is there, and killed if nothing has begun since; then the note is taken away,
-        which is what the disk would have looked like a moment before.
-        """
+    def _kill_between_batches(self) -> int:
+        """It is stopped as soon as a batch is noted as done, and killed if nothing has begun since; that batch."""
         deadline_s = time.monotonic() + STRIKE_S
         while time.monotonic() < deadline_s:
             self.ensure()
@@ -179,12 +183,25 @@ class Query:
             last = self.last_commit
             if last > before and last == self._last(self.offsets):
                 self.kill()
-                (self.commits / f".{last}.crc").unlink(missing_ok=True)
-                (self.commits / str(last)).unlink()
-                return
+                return last
             for pid in pids:
                 kill(pid, signal.SIGCONT)
         raise AssertionError("no moment was found between a batch and the next")
+
+    def kill_after_a_decision(self) -> None:
+        """Have it die after the sink's decision and before Spark's own note of it.
+
+        The note is taken away: that is what the disk would have looked like a moment before.
+        """
+        last = self._kill_between_batches()
+        (self.commits / f".{last}.crc").unlink(missing_ok=True)
+        (self.commits / str(last)).unlink()
+
+    def lose_checkpoint(self) -> None:
+        """Have it begin anew, as another query, from where it was: its checkpoint says that before it is deleted."""
+        last = self._kill_between_batches()
+        self._position = (self.offsets / str(last)).read_text().splitlines()[-1]
+        shutil.rmtree(self._checkpoint)
 
 
 class Source:
@@ -253,6 +270,8 @@ class Faults:
                 self._query.kill()
             case _ if way == AFTER_THE_DECISION:
                 self._query.kill_after_a_decision()
+            case _ if way == CHECKPOINT:
+                self._query.lose_checkpoint()
             case "broker":
                 self._broker.kill()
                 time.sleep(self._rng.uniform(0, 1))

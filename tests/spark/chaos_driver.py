@@ -1,6 +1,6 @@
 """The driver of a streaming query, as a process that can be killed: topic to topic over a shuffle, until stopped.
 
-Run with one argument, JSON: master, bootstrap, source, target, checkpoint, delivery, folder.
+Run with one argument, JSON: master, bootstrap, source, target, checkpoint, delivery, folder, position.
 """
 
 import json
@@ -51,7 +51,7 @@ def main(plan: dict[str, Any]) -> None:
     brokers = {"kafka.bootstrap.servers": plan["bootstrap"]}
     rows = (
         spark.readStream.format("penstock")
-        .options(**brokers, subscribe=plan["source"], startingOffsets="earliest", maxOffsetsPerTrigger="1500")
+        .options(**brokers, subscribe=plan["source"], startingOffsets=plan["position"], maxOffsetsPerTrigger="1500")
         .load()
         .selectExpr("key", "value")
         .repartition(3)

@@ -1,0 +1,301 @@
+"""`python -m bench.spark [--quick]`: format("penstock") against Spark's own Kafka connector, on one broker.
+
+One Spark session on two threads, one Penstock broker, the same topics for both: read them to nowhere, and read them
+and write them to a topic (Penstock's sink in one transaction for all, the connector's at least once). Both in turn,
+a few times over; what is told is the median of the ratios. Beside it, what a micro-batch of a single record takes.
+"""
+
+import itertools
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+import penstock
+from bench.broker import topic_name
+from bench.cache import scratch
+from bench.measure import cpu_s, machine, settle, tree
+from bench.peers.spark_connector import VERSION, connector_jars
+from bench.penstock import Penstock
+from bench.report import AT_LEAST, Bar, Table, ratio
+from bench.talk import Talk
+
+OURS, THEIRS = "penstock", "kafka"
+PARTITIONS: Final = 4
+READ_BAR: Final = Bar(sign=AT_LEAST, value=1.0)
+WRITE_BAR: Final = Bar(sign=AT_LEAST, value=0.8)
+DRIVER_MEMORY: Final = "4g"
+BATCHES: Final = 20
+"""Micro-batches of one record each, after a few that warm Spark up."""
+WARM_UP: Final = 5
+ANSWER_S_MAX: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A topic full of records."""
+
+    records: int
+    value_bytes: int
+    codec: str
+
+    def __str__(self) -> str:
+        return f"{self.records / 1e6:g} million of {self.value_bytes:,} bytes, {self.codec}"
+
+
+LOADS: Final = tuple(
+    Load(records=records, value_bytes=size, codec=codec)
+    for records, size in ((5_000_000, 100), (1_000_000, 1024))
+    for codec in ("none", "zstd")
+)
+
+
+class Bench:
+    """A broker, a Spark session, and who used how much CPU."""
+
+    def __init__(self, broker: Penstock, spark: SparkSession, folder: Path) -> None:
+        self._broker = broker
+        self._spark = spark
+        self._folders = (folder / f"checkpoint-{number}" for number in itertools.count())
+        self.bootstrap = f"127.0.0.1:{broker.port}"
+
+    def topic(self) -> str:
+        name = topic_name()
+        with Talk(self._broker.port) as talk:
+            talk.create_topic(name, PARTITIONS, {})
+        return name
+
+    def drop(self, topic: str) -> None:
+        self._broker.drop_topic(topic)
+
+    def fill(self, load: Load) -> str:
+        """Values are hexadecimal digits: they can be compressed to about a half."""
+        topic = self.topic()
+        digits = (
+            "concat(" + ", ".join(f"sha2(concat(id, '-{n}'), 512)" for n in range(-(-load.value_bytes // 128))) + ")"
+        )
+        rows = self._spark.range(load.records).selectExpr(
+            "cast(id as string) as key", f"substr({digits}, 1, {load.value_bytes}) as value"
+        )
+        self.written(rows, OURS, topic, load.codec)
+        return topic
+
+    def read(self, source: str, topic: str) -> DataFrame:
+        reader = self._spark.read.format(source).option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.options(
+            **{"subscribe": topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+        ).load()
+
+    def written(self, rows: DataFrame, sink: str, topic: str, codec: str) -> None:
+        writer = rows.write.format(sink).option("kafka.bootstrap.servers", self.bootstrap).option("topic", topic)
+        writer.option("kafka.compression.type", codec).mode("append").save()
+
+    def micro_batches(self, source: str, sink: str | None) -> list[float]:
+        """How long batches of one record take, in milliseconds, by what Spark says of each."""
+        topic, target = self.topic(), self.topic()
+        reader = self._spark.readStream.format(source).option("kafka.bootstrap.servers", self.bootstrap)
+        rows = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+        writer = rows.select("key", "value").writeStream.option("checkpointLocation", str(next(self._folders)))
+        if sink is None:
+            writer = writer.format("noop")
+        else:
+            writer = writer.format(sink).option("kafka.bootstrap.servers", self.bootstrap).option("topic", target)
+        query = writer.trigger(processingTime="0 seconds").start()
+        took_ms: list[float] = []
+        try:
+            with penstock.connect(self.bootstrap) as mq:
+                for number in range(WARM_UP + BATCHES):
+                    mq.publish(topic, b"%d" % number)
+                    took_ms.append(_batch(query, number))
+        finally:
+            query.stop()
+            self.drop(topic)
+            self.drop(target)
+        return took_ms[WARM_UP:]
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds so far: of the broker, of Spark's Java, and of Python (this program and Spark's workers)."""
+        jvm = _jvm()
+        everything = cpu_s(os.getpid()) - cpu_s(self._broker.pid)
+        java = _own_cpu_s(jvm)
+        return {"broker": cpu_s(self._broker.pid), "Java": java, "Python": everything - java}
+
+
+def _batch(query: Any, number: int) -> float:
+    """Wait for the how-manieth batch that has a record; its milliseconds."""
+    give_up_s = time.monotonic() + ANSWER_S_MAX
+    while time.monotonic() < give_up_s:
+        full = [progress for progress in query.recentProgress if progress["numInputRows"] == 1]
+        if len(full) > number:
+            return float(full[number]["durationMs"]["triggerExecution"])
+        if query.exception() is not None:
+            raise query.exception()
+        time.sleep(0.01)
+    raise TimeoutError(f"batch {number} has not come")
+
+
+def _jvm() -> int:
+    return next(pid for pid in tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+
+
+def _own_cpu_s(pid: int) -> float:
+    """Without its descendants. Those that have ended are counted with whoever they leave behind."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    os.environ.update({"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable})
+    settings = {
+        "spark.jars": connector_jars(),
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "spark"),
+    }
+    builder = SparkSession.builder.appName("bench").master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@dataclass(slots=True)
+class Found:
+    """Of one load and one way: seconds, and CPU seconds by whose."""
+
+    took_s: dict[str, list[float]]
+    cpu_s: dict[str, dict[str, list[float]]]
+
+
+def measure(bench: Bench, work: Callable[[str], None], rounds: int) -> Found:
+    """Both formats in turn; before that once each, uncounted."""
+    found = Found(defaultdict(list), defaultdict(lambda: defaultdict(list)))
+    for number in range(rounds + 1):
+        for name in (OURS, THEIRS):
+            settle()
+            before, began_s = bench.cpu(), time.perf_counter()
+            work(name)
+            took_s, after = time.perf_counter() - began_s, bench.cpu()
+            if number:
+                found.took_s[name].append(took_s)
+                for who, used_s in after.items():
+                    found.cpu_s[name][who].append(used_s - before[who])
+    return found
+
+
+def row_of(table: Table, load: Load, found: Found, bar: Bar) -> tuple[str, ...]:
+    figure, text = ratio(found.took_s[THEIRS], found.took_s[OURS])
+    rates = (f"{load.records / median(found.took_s[name]):,.0f}" for name in (OURS, THEIRS))
+    spent = (
+        ", ".join(f"{who} {median(used):.1f}" for who, used in found.cpu_s[name].items()) for name in (OURS, THEIRS)
+    )
+    return str(load), *rates, text, table.verdict(str(load), figure, bar), *spent
+
+
+def tables(bench: Bench, rounds: int, scale: float, tell: Callable[[str], None]) -> list[Table]:
+    columns = ("records", "penstock, rows/s", "kafka, rows/s", "ratio", "bar", "penstock's CPU s", "kafka's CPU s")
+    reading = Table(slug="spark-read", title="Reading a topic (to noop)", columns=columns)
+    writing = Table(slug="spark-write", title="Reading a topic and writing it to another", columns=columns)
+    for load in LOADS:
+        load = Load(records=int(load.records * scale), value_bytes=load.value_bytes, codec=load.codec)
+        tell(f"filling: {load}")
+        topic = bench.fill(load)
+        tell("reading")
+        found = measure(
+            bench,
+            lambda name, topic=topic: bench.read(name, topic).write.format("noop").mode("overwrite").save(),
+            rounds,
+        )
+        reading.rows.append(row_of(reading, load, found, READ_BAR))
+        tell(" ".join(reading.rows[-1]))
+
+        def copy(name: str, topic: str = topic, codec: str = load.codec) -> None:
+            target = bench.topic()
+            bench.written(bench.read(name, topic).select("key", "value"), name, target, codec)
+            bench.drop(target)
+
+        found = measure(bench, copy, rounds)
+        writing.rows.append(row_of(writing, load, found, WRITE_BAR))
+        tell(" ".join(writing.rows[-1]))
+        bench.drop(topic)
+    writing.notes.append("Penstock's sink writes all or nothing; the connector's writes at least once.")
+    return [reading, writing, micro_batches(bench, tell)]
+
+
+def micro_batches(bench: Bench, tell: Callable[[str], None]) -> Table:
+    """Spark runs no batch when nothing has come: one record is the least that there is."""
+    table = Table(
+        slug="spark-batches",
+        title="A micro-batch of one record",
+        columns=("from a topic to", "penstock, ms", "kafka, ms", "ratio (higher is faster)"),
+    )
+    for what, sinks in (("noop", (None, None)), ("a topic", (OURS, THEIRS))):
+        tell(f"micro-batches to {what}")
+        ours, theirs = bench.micro_batches(OURS, sinks[0]), bench.micro_batches(THEIRS, sinks[1])
+        table.rows.append(
+            (what, f"{median(ours):,.0f}", f"{median(theirs):,.0f}", f"**{median(theirs) / median(ours):.2f}**")
+        )
+    table.notes.append(f"The median of {BATCHES}, by Spark's own count (triggerExecution), after {WARM_UP} others.")
+    return table
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--quick", is_flag=True, help="A twentieth of the records, once: to see that it works.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the results go as well.")
+def main(rounds: int, quick: bool, output: Path | None) -> None:
+    """Measure format("penstock") against Spark's own Kafka connector."""
+    console = Console(stderr=True)
+    began_s = time.monotonic()
+    with scratch("spark") as folder:
+        broker = Penstock(folder / "broker")
+        broker.start()
+        try:
+            with spark_session(folder) as spark:
+                found = tables(
+                    Bench(broker, spark, folder),
+                    1 if quick else rounds,
+                    0.05 if quick else 1.0,
+                    lambda text: console.print(f"[dim]{time.monotonic() - began_s:5.0f} s[/] {text}"),
+                )
+                spark_version = spark.version
+        finally:
+            broker.stop()
+    facts = ", ".join(f"{name} {value}" for name, value in machine().items())
+    text = "\n".join(
+        [
+            "# Spark",
+            "",
+            f"Written by `python -m bench.spark{' --quick' if quick else ''}` on {time.strftime('%Y-%m-%d')}: "
+            f"{facts}; Spark {spark_version} on local[2], its Kafka connector {VERSION}; {PARTITIONS} partitions; "
+            "broker, Spark and Python share the machine. Ratios are of runs that followed each other, the median of "
+            f"{1 if quick else rounds} with the lowest and the highest.",
+            "",
+            *(table.markdown() for table in found),
+        ]
+    )
+    if output is not None:
+        output.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
