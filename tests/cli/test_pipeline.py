@@ -1,5 +1,6 @@
 """`penstock pipeline`, as people and scripts use it."""
 
+import asyncio
 import json
 import re
 import signal
@@ -7,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .running import Cli, Direct, table
+from penstock.client.cluster import KafkaClient
+from penstock.client.commit_set import Outcome, commit_set
+
+from .running import Cli, Direct, ServeProcess, table
 
 SPARK_S = 110
 """Spark takes its time to start on a machine that has other things to do."""
@@ -49,6 +53,17 @@ def test_a_pipeline_is_described_with_all_of_its_options(cli: Cli) -> None:
         "about": "What the archive is",
     }
     assert "did you mean 'audit'" in cli.refused("pipeline", "describe", "audits", code=1)
+
+
+def test_a_query_is_forgotten_and_may_begin_anew(cli: Cli, broker: ServeProcess) -> None:
+    async def decided(batch_id: int) -> Outcome:
+        async with KafkaClient(broker.bootstrap) as client:
+            return await commit_set(client, query="forgotten", batch_id=batch_id, participants=[])
+
+    assert asyncio.run(decided(5)) is Outcome.COMMITTED
+    assert asyncio.run(decided(4)) is Outcome.DECIDED_BEFORE
+    assert "query forgotten is forgotten" in cli.ok("pipeline", "forget", "forgotten", "--yes")
+    assert asyncio.run(decided(4)) is Outcome.COMMITTED
 
 
 def test_a_good_file_is_well(cli: Cli, orders: str, tmp_path: Path) -> None:

@@ -138,6 +138,18 @@ def test_an_empty_write_writes_nothing(spark: SparkSession, lab: Lab, topic: str
     assert committed(lab.bootstrap, topic) == []
 
 
+def test_a_batch_that_has_a_number_is_written_once(spark: SparkSession, lab: Lab, topic: str) -> None:
+    """What foreachBatch does again after its driver has died."""
+    lab.create(topic)
+    once = {"txnAppId": f"app of {topic}"}
+    for number in (0, 0, 1, 0, 1):
+        rows = spark.range(3).selectExpr(f"concat('{number}-', id) AS value")
+        save(rows, lab, topic, **once, txnVersion=str(number))
+    assert sorted(committed(lab.bootstrap, topic)) == [b"0-0", b"0-1", b"0-2", b"1-0", b"1-1", b"1-2"]
+    save(spark.range(1).selectExpr("'another' AS value"), lab, topic, txnAppId="another", txnVersion="0")
+    assert b"another" in committed(lab.bootstrap, topic)
+
+
 def test_at_least_once_is_written_without_transactions(spark: SparkSession, lab: Lab, topic: str) -> None:
     lab.create(topic)
     save(spark.range(5000).selectExpr("cast(id AS STRING) AS value"), lab, topic, delivery="at-least-once")

@@ -5,12 +5,16 @@ import tempfile
 import textwrap
 from contextlib import AbstractContextManager
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs
+from penstock.cli.common import run as run_async
 from penstock.cli.pipeline_screen import Plain, Screen, Told
+from penstock.client.cluster import KafkaClient
+from penstock.client.commit_set import forget_query
 from penstock.spark.pipelines.catalogue import NAMES, Loaded, check_clusters, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.options import options_of
@@ -179,6 +183,31 @@ def run(
     report = _run(loaded, master, once if once is not None else not loaded.pipeline.streams, ui, as_json)
     if not report.is_well:
         raise click.exceptions.Exit(1)
+
+
+@pipeline.command()
+@click.argument("query")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+def forget(query: str, yes: bool, bootstrap: str) -> None:
+    """Forget a streaming query that will never run again: what it left open is aborted, its last batch not kept.
+
+    QUERY is its id in Spark (in the file `metadata` of its checkpoint), or its `txnAppId`. If it does run again from
+    its old checkpoint, the batch that it was in may be written a second time.
+
+    \b
+    Example:
+      penstock pipeline forget 6f7d8d1e-3d8c-4a3f-9a52-0c2f5c6f5a4e
+    """
+    if not yes:
+        click.confirm(f"Forget which batches of query {query} were written?", abort=True)
+
+    async def work() -> None:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            await forget_query(client, query=query)
+
+    run_async(work())
+    click.echo(f"query {query} is forgotten")
 
 
 def _run(loaded: Loaded, master: str, once: bool, ui: bool, as_json: bool) -> "Report":
