@@ -305,6 +305,7 @@ class SimBroker:
                 self.has_joined = True
                 assert self.partitions is not None
                 self.partitions.register(epoch)
+                self._apply()  # as the node does: it may have been elected before it heard that it is registered
 
         epochs = Put(keys.BROKER_EPOCHS, keys.encode(epoch), image.version(keys.BROKER_EPOCHS))
         self._transact([epochs, *plan_register(image, identity, epoch, {})], on_registered)
