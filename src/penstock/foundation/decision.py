@@ -68,6 +68,8 @@ class Decision(NamedTuple):
     effects: tuple[Any, ...] = ()
     is_whole: bool = False
     """Set if the records hold all or none: they are persisted as one batch, however large, or not at all."""
+    must_lead: bool = False
+    """Set if the replies are true only if no other broker has decided since: they wait until that is certain."""
 
 
 NOTHING: Final = Decision()

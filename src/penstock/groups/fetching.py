@@ -58,7 +58,8 @@ def fetch(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
             ask.version,
         )
         out.reply(ticket, OffsetFetchResponse(topics=_as_before(found), error_code=found.error_code))
-    return out.decision()
+    # A coordinator that has been replaced would give old offsets, and a consumer would begin again there.
+    return out.decision()._replace(must_lead=True)
 
 
 def _as_before(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:

@@ -298,6 +298,11 @@ class Partition:
             self.advance(lead.tracks[self._track].high_watermark)
         self._followers.wake()
 
+    @property
+    def has_followers(self) -> bool:
+        """Whether another broker may be elected in this one's place."""
+        return self.leadership is not None and len(self.leadership.maximal_isr) > 1
+
     def append_own(self, batch: bytearray, now_ms: int, marker: Marker | None = None) -> Appended:
         """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
         log = self.log

@@ -31,6 +31,9 @@ FOLLOW_BYTES: Final = 64 << 10
 BATCH_BYTES_MAX: Final = 512 << 10
 """Of one decision's records; more go into several batches, unless they must stay whole."""
 
+NOTE_KEY: Final = (30_002).to_bytes(2, "big")
+"""The key of what says nothing. Kafka's keys begin with such a number too; its tools pass over those they do not know.
+"""
 _PRODUCERS_OWN: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -152,7 +155,7 @@ class StateRuntime:
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
         for record in read_records(batch):
-            if record.key is not None:
+            if record.key is not None and record.key != NOTE_KEY:
                 self.machine.apply(StateRecord(key=record.key, value=record.value), producer_id)
 
     def close(self, error: PenstockError) -> None:
@@ -231,10 +234,10 @@ class StateRuntime:
             try:
                 self._persist(decision)
             except PenstockError as error:
-                refusal = self._refusal(error)
-                for reply in decision.replies:
-                    self._answer(reply.ticket, refusal)
+                self._refuse(decision, error)
                 return
+        elif decision.must_lead and self.partition.has_followers and not self._note(decision):
+            return
         if not decision.replies and not decision.effects:
             return
         # Whoever only asked must not be told what may yet be lost: all replies wait for all that was decided.
@@ -264,6 +267,21 @@ class StateRuntime:
             self.partition.append_own(batch, now_ms)
             for record in records:
                 self.machine.apply(record, producer_id)
+
+    def _note(self, decision: Decision) -> bool:
+        """Append something that says nothing: who has been replaced does not see it committed. Whether it was done."""
+        now_ms = self._clock.steady_ms()
+        try:
+            self.partition.append_own(build_pairs([(NOTE_KEY, None)], now_ms), now_ms)
+        except PenstockError as error:
+            self._refuse(decision, error)
+            return False
+        return True
+
+    def _refuse(self, decision: Decision, error: PenstockError) -> None:
+        refusal = self._refusal(error)
+        for reply in decision.replies:
+            self._answer(reply.ticket, refusal)
 
     def _refusal(self, error: PenstockError) -> PenstockError:
         """What those are told whose records could not be persisted."""

@@ -1,7 +1,7 @@
 """EndTxn: how a transaction ends, and who asks again (KIP-98, KIP-890). Pure.
 
 A client before transaction version 2 keeps its epoch, so that asking again looks like asking: it is answered by what
-the transaction has become. Since then each transaction has its own epoch, and asking again shows in the epoch:
+the transaction has become, once that is persisted again. Since then each transaction has its own epoch, and asking again shows in the epoch:
 
                  abort: again | anew        commit: again | anew
 Empty            fenced       | aborts      fenced        | invalid
@@ -40,6 +40,10 @@ def _end_in_epoch(draft: Draft, known: Transaction, came: ProducerKey, committed
         draft.end(known.prepared(committed, EPOCH_STAYS, NO_PRODUCER, now_ms), now_ms)
     elif known.state is State.EMPTY or known.is_commit != committed:
         raise _nothing_to_end(known, committed)
+    else:
+        # It may be the end of a transaction that only the next coordinator knows of. Who has been replaced cannot
+        # persist anything, and so does not say that it is done.
+        draft.put(known)
 
 
 def _end_and_move(

@@ -40,8 +40,11 @@ def add(
     # Before the checks of the producer: it may come under the next producer id already (KAFKA-18660).
     check_not_ending(known)
     check_producer(known, producer)
-    if known.state is State.ONGOING and known.partitions.issuperset(partitions):
+    is_in = known.state is State.ONGOING and known.partitions.issuperset(partitions)
+    if is_in and version >= EPOCH_MOVES:
         return
+    # Even if they are in it: before that version another transaction has the same epoch, and one that ended may be
+    # what a coordinator that has been replaced still takes for the present one. It cannot persist anything.
     draft.put(known.joined(partitions, version, now_ms))
 
 

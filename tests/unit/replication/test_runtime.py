@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Decision, ProducerKey, Reply, StateRecord, Ticket
 from penstock.foundation.errors import (
@@ -40,6 +41,7 @@ class Add:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Get:
     name: str
+    must_lead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ class Counters:
                     effects=((command.name, command.amount),),
                 )
             case Get():
-                return Decision(replies=(Reply(ticket=ticket, value=self.values.get(command.name, 0)),))
+                found = Reply(ticket=ticket, value=self.values.get(command.name, 0))
+                return Decision(replies=(found,), must_lead=command.must_lead)
             case WaitFor():
                 self.alarms.append((command.at_ms, ticket, command.name))
         return NOTHING
@@ -186,6 +189,28 @@ def test_nobody_hears_of_what_is_not_committed_not_even_who_only_asked(tmp_path:
             world.partition(TOPIC).advance(1)
             assert bench.answers == [0, 2, 2]
             assert bench.effects == [("a", 2)]
+
+    run(main())
+
+
+def test_who_may_have_been_replaced_says_only_what_it_can_still_note(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            bench = await bench_in(world)
+            partition = world.partition(TOPIC)
+            bench.submit(Get(name="a", must_lead=True))
+            assert bench.answers == [0]
+            assert partition.log.end_offset == 0  # nobody can take its place
+            state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=partition.leader_epoch + 1, isr=(1, 2))
+            partition.lead(state, 1, 10_000, world.clock.steady_ms())
+            bench.submit(Get(name="a", must_lead=True))
+            assert bench.answers == [0]
+            assert partition.log.end_offset == 1
+            partition.fetched(2, broker_epoch=1, offset=1, start_offset=0, now_ms=world.clock.steady_ms())
+            assert bench.answers == [0, 0]
+            again = Bench(world)
+            await again.runtime.load()  # what was noted says nothing
+            assert again.machine.values == {}
 
     run(main())
 

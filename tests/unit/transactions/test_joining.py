@@ -146,9 +146,18 @@ def test_partitions_that_are_in_it_are_not_recorded_again() -> None:
     producer = place.producer()
     place.add(producer, A, B)
     recorded = len(place.records)
-    assert place.add(producer, B) == {B: ErrorCode.NONE}
     assert place.join(producer, A, B) == {A: ErrorCode.NONE, B: ErrorCode.NONE}
     assert len(place.records) == recorded
+
+
+def test_an_older_client_hears_that_partitions_are_in_it_only_from_who_can_record_that() -> None:
+    """Its transactions have one epoch: a coordinator that has been replaced may mean the one before."""
+    place = Place()
+    producer = place.producer()
+    place.add(producer, A, B)
+    recorded = len(place.records)
+    assert place.add(producer, B) == {B: ErrorCode.NONE}
+    assert place.records[recorded:] == place.records[recorded - 1 : recorded]
 
 
 def test_the_offsets_of_a_group_are_a_partition_of_it() -> None:
