@@ -92,6 +92,8 @@ class SimBroker:
         """How often its machine was without power: what a restarted log may trust depends on it."""
         self.is_up = False
         self.paused_until_ms = 0
+        self.held: list[tuple[int, Callable[[], None]]] = []
+        """What has come while it was paused, and in which of its lives."""
         self.image = ClusterImage()
         self.partitions: Partitions | None = None
         self.links: dict[int, Link] = {}

@@ -134,8 +134,10 @@ class ClusterRun:
     def _on_broker(self, broker: SimBroker, life: int, action: Callable[[], None]) -> None:
         if not broker.is_up or broker.life != life:
             return
-        if broker.paused_until_ms > self.clock.now_ms():
-            self._at(broker.paused_until_ms, lambda: self._on_broker(broker, life, action))
+        if broker.paused_until_ms > self.clock.now_ms() or broker.held:
+            broker.held.append((life, action))
+            if len(broker.held) == 1:
+                self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
             return
         try:
             action()
@@ -144,6 +146,15 @@ class ClusterRun:
             self.counts["torn"] += 1
             self._look(broker)  # what it had answered before that was right
             self._die(broker)
+
+    def _go_on_after_pause(self, broker: SimBroker) -> None:
+        """What came meanwhile is done in the order in which it came."""
+        if broker.held and broker.paused_until_ms > self.clock.now_ms():
+            self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
+            return
+        held, broker.held = broker.held, []
+        for life, action in held:
+            self._on_broker(broker, life, action)
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
         asker = self.brokers[source] if isinstance(source, int) else None
@@ -560,6 +571,7 @@ class ClusterRun:
         self.loss = self.repeat = 0.0
         for broker in self.brokers.values():
             broker.paused_until_ms = 0
+            self._go_on_after_pause(broker)
             broker.disk.disarm()
             if not broker.is_up:
                 broker.start()

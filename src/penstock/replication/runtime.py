@@ -32,8 +32,7 @@ BATCH_BYTES_MAX: Final = 512 << 10
 """Of one decision's records; more go into several batches, unless they must stay whole."""
 
 NOTE_KEY: Final = (30_002).to_bytes(2, "big")
-"""The key of what says nothing. Kafka's keys begin with such a number too; its tools pass over those they do not know.
-"""
+"""The key of what says nothing. Kafka's keys begin with a number too; its tools pass over those they do not know."""
 _PRODUCERS_OWN: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -269,7 +268,7 @@ class StateRuntime:
                 self.machine.apply(record, producer_id)
 
     def _note(self, decision: Decision) -> bool:
-        """Append something that says nothing: who has been replaced does not see it committed. Whether it was done."""
+        """Append what says nothing: who has been replaced never sees it committed. Whether that could be done."""
         now_ms = self._clock.steady_ms()
         try:
             self.partition.append_own(build_pairs([(NOTE_KEY, None)], now_ms), now_ms)

@@ -1,7 +1,8 @@
 """EndTxn: how a transaction ends, and who asks again (KIP-98, KIP-890). Pure.
 
 A client before transaction version 2 keeps its epoch, so that asking again looks like asking: it is answered by what
-the transaction has become, once that is persisted again. Since then each transaction has its own epoch, and asking again shows in the epoch:
+the transaction has become, once that is persisted again. Since then each transaction has its own epoch, and asking
+again shows in the epoch:
 
                  abort: again | anew        commit: again | anew
 Empty            fenced       | aborts      fenced        | invalid
