@@ -17,11 +17,10 @@ demo: $(STAMP)
 	$(BIN)/penstock demo
 
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
-# Those of Spark share one session, which takes both cores. So many processes on few cores miss a moment now and then: a
-# test that fails is tried once more, and listed as RERUN. Whatever is listed there is a bug to look for.
+# Those of Spark share one session, which takes both cores.
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --reruns 1 -rR --ignore tests/spark
-	$(BIN)/pytest -m 'not slow' --reruns 1 -rR tests/spark
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
