@@ -47,6 +47,7 @@ REFUSED_MS: Final = 5000
 """How long a message is kept back that its destination would not take."""
 TIMEOUT_MS: Final = 8000
 _DONE: Final = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+_NOT_KNOWN: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 _NEVER: Final = frozenset(
     (
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -55,8 +56,7 @@ _NEVER: Final = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        *_NOT_KNOWN,
     )
 )
 """After these, trying again under the same number leads nowhere."""
@@ -208,7 +208,10 @@ class _Carrying:
         answer = await answered
         if not isinstance(answer, ProduceResponse):
             return ErrorCode.REQUEST_TIMED_OUT
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        # It may only be behind: whether the topic is there is for our own image to say. To give up after an attempt
+        # that was not answered would leave the copy and the message.
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_KNOWN else code
 
     def _headers(self, message: Message) -> Headers:
         """What the message says of itself, and where it has been."""
