@@ -35,7 +35,7 @@ simulate: $(STAMP)
 	$(BIN)/pytest -m slow tests/simulation
 
 chaos: $(STAMP)
-	$(BIN)/pytest -m slow tests/chaos tests/coordination
+	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients
 
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)
@@ -45,6 +45,7 @@ fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet atheris==3.0.0
 	$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$(or $(SECONDS_EACH),300)
 	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$(or $(SECONDS_EACH),300)
+	$(BIN)/python tests/fuzz/fuzz_sqs.py -max_total_time=$(or $(SECONDS_EACH),300)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -11,11 +11,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_ROOMS = ("wire", "records", "groups", "transactions")
+PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues")
 """Whole rooms without IO, clocks, dice or tasks."""
 PURE_FILES = (
+    "foundation/address.py",
     "foundation/codes.py",
+    "foundation/durations.py",
     "foundation/errors.py",
+    "foundation/http.py",
     "foundation/ids.py",
     "foundation/settings.py",
     "foundation/spark_ids.py",
@@ -25,19 +28,29 @@ PURE_FILES = (
     "log/settings.py",
     "log/admission.py",
     "log/keytable.py",
+    "client/queue_attributes.py",
+    "client/signing.py",
     "cluster/balancing.py",
     "cluster/controller.py",
     "cluster/elections.py",
     "cluster/image.py",
     "cluster/keys.py",
+    "cluster/partition_state.py",
     "cluster/placement.py",
+    "cluster/queueing.py",
+    "cluster/queues.py",
     "cluster/reassignment.py",
     "cluster/registration.py",
     "cluster/settings.py",
     "cluster/survey.py",
     "cluster/topics.py",
     "replication/throttle.py",
+    "security/credentials.py",
+    "security/errors.py",
+    "security/sigv4.py",
     "broker/fetch_sessions.py",
+    "broker/share_sessions.py",
+    "broker/share_terms.py",
     "broker/configs.py",
     "broker/settings.py",
 )
@@ -107,6 +120,14 @@ def test_every_handler_file_registers_the_api_it_is_named_after() -> None:
     load_handlers()
     named = {path.stem for path in (SOURCE / "broker" / "handlers").glob("*.py")} - {"__init__"}
     assert {api.key.name.lower() for api in APIS.values()} == named
+
+
+def test_every_file_of_actions_registers_the_one_that_it_is_named_after() -> None:
+    from penstock.sqs.registry import ACTIONS, load_actions
+
+    load_actions()
+    named = {path.stem.replace("_", "") for path in (SOURCE / "sqs" / "actions").glob("*.py")} - {"init"}
+    assert {name.lower() for name in ACTIONS} == named
 
 
 def test_the_layers_of_the_house_hold() -> None:

@@ -2,6 +2,7 @@
 
 mq = penstock.connect("localhost:9092")
 mq.publish("orders", {"id": 1})
+mq.queue("jobs").send({"id": 1})
 """
 
 from penstock.foundation.lazy import lazily
@@ -23,6 +24,16 @@ _HOMES = {
     "Message": "penstock.api.message",
     "Outgoing": "penstock.api.message",
     "Published": "penstock.api.message",
+    "Queue": "penstock.api.queue",
+    "AsyncQueue": "penstock.api.async_queue",
+    "Work": "penstock.api.work",
+    "AsyncWork": "penstock.api.async_work",
+    "Job": "penstock.api.job",
+    "AsyncJob": "penstock.api.job",
+    "OutgoingJob": "penstock.api.job",
+    "SentJob": "penstock.api.job",
+    "SendFailed": "penstock.api.job",
+    "QueueCounts": "penstock.api.job",
     "Delivery": "penstock.api.settings",
     "HandledStore": "penstock.api.handled",
     "SqliteHandled": "penstock.api.handled",
@@ -39,6 +50,9 @@ _HOMES = {
     "SubscribeFailed": "penstock.api.errors",
     "TransactionAborted": "penstock.api.errors",
     "UnknownTopic": "penstock.api.errors",
+    "UnknownQueue": "penstock.api.errors",
+    "QueueFailed": "penstock.api.errors",
+    "JobLost": "penstock.api.errors",
 }
 __all__ = [*_HOMES]
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 
 from penstock.broker.broker import Broker
@@ -19,7 +18,9 @@ from penstock.broker.coordinators import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import Peers
 from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
+from penstock.broker.share_states import ShareStates
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controlling import Controlling
 from penstock.cluster.identity import FolderIdentity, take_folder
@@ -27,7 +28,9 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
+from penstock.cluster.settings import ADVERTISED_HTTP
 from penstock.coordination.opening import EMBEDDED, open_store
+from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import uuid_text
@@ -36,9 +39,11 @@ from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.http import HttpConnection, HttpRequest, HttpResponse
+from penstock.network.http import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
+from penstock.network.queue_metrics import QueueMetrics
+from penstock.network.site import Site
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
@@ -46,9 +51,12 @@ from penstock.replication.partitions import Partitions, paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 from penstock.replication.throttle import Throttle
 from penstock.replication.upkeep import Intervals, Upkeep
+from penstock.sqs.opening import open_front, reread_credentials
 
 logger = logging.getLogger(__name__)
 
+_LISTEN = Address(host="127.0.0.1", port=9092)
+_HTTP = Address(host="127.0.0.1", port=9324)
 THREADS = 4
 IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
@@ -69,39 +77,20 @@ class ImageFailed(PenstockError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """`HOST:PORT`, `[::1]:PORT` too.
-
-        >>> Address.parse("127.0.0.1:9092").port
-        9092
-        """
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:9092")
-        return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """How a node runs; `settings` are the broker's own, by Kafka's names."""
 
     data_dir: Path = Path("penstock-data")
-    listen: Address = Address(host="127.0.0.1", port=9092)
+    listen: Address = _LISTEN
     advertise: Address | None = None
-    http: Address = Address(host="127.0.0.1", port=9324)
+    http: Address = _HTTP
     node_id: int = 1
     store: str = EMBEDDED
     """Where the cluster is kept: in the data folder, or in a ZooKeeper or etcd that several brokers share."""
     session_s: float = 6.0
     """How long a broker that is not heard of is still taken for one."""
+    credentials: Path | None = None
+    """The keys by which requests of the SQS API must be signed; None: they need not be."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -118,7 +107,8 @@ class Node:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._http_connections: set[HttpConnection] = set()
+        self._site = Site(is_ready=lambda: self.ready, metrics=self._metrics_text)
+        self._http_listener = HttpListener(self._site.answer)
         self.ready = False
         self.listen = settings.listen
         self.http = settings.http
@@ -152,19 +142,24 @@ class Node:
         self._listener = KafkaListener(broker, self._metrics)
         undo.callback(self._close_servers)
         await self._listen(loop)
+        self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)
+        self._site.queues = self._front.answer
+        self._metrics.more.append(self._front.tally)
         self._make_member(folder, configs, clock)
         await self._join()
         metadata.listeners += [
             self._partitions.apply,
             self._fetchers.apply,
             self._coordinators.apply,
+            self._queues.apply,
             self._peers.apply,
             self._listener.apply,
         ]
         self._apply(metadata.image)
         for server in self._servers:
             await server.start_serving()
-        work = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._controlling.run())
+        upkeep = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
+        work = (*upkeep, self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
         self._tasks[-1].add_done_callback(self._control_ended)
         self.ready = True
@@ -187,7 +182,7 @@ class Node:
             image=lambda: metadata.image,
             ask=self._peers.ask,
         )
-        return Broker(
+        broker = Broker(
             node_id=settings.node_id,
             metadata=metadata,
             partitions=partitions,
@@ -206,6 +201,10 @@ class Node:
             ask=self._peers.ask,
             throttle=self._throttle,
         )
+        self._queues = add_queues(broker)
+        self._metrics.more.append(QueueMetrics(self._queues, clock))
+        coordinators.perform_for_groups = ShareStates(broker).perform
+        return broker
 
     def _keep_logs(self, clock: Clock, configs: Configs, boot_id: str) -> None:
         """Make what holds the logs, looks after them, and tells how they are."""
@@ -264,7 +263,7 @@ class Node:
         """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
         kafka = await self._bind(loop, self._listener, self._settings.listen)
         self._servers.append(kafka)
-        http = await self._bind(loop, self._http_connection, self._settings.http)
+        http = await self._bind(loop, self._http_listener, self._settings.http)
         self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
@@ -282,20 +281,18 @@ class Node:
         except OSError as error:
             raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
 
-    def _http_connection(self) -> HttpConnection:
-        return HttpConnection(self._answer_http, self._http_connections)
-
     def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock) -> None:
         """Make what registers this broker, and what is the controller if there is no other."""
         settings, metadata, logs = self._settings, self._metadata, LogFolder(self._disk)
-        address = settings.advertise or self.listen
+        address = (settings.advertise or self.listen).found_at("127.0.0.1")
+        configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
         identity = Identity(
             node_id=settings.node_id,
-            host="127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host,
+            host=address.host,
             port=address.port,
             folder=folder.folder,
             cluster_id=folder.cluster_id,
-            http=str(self.http),
+            http=configs[ADVERTISED_HTTP],
             rack=configs["broker.rack"] or None,
             host_id=configs["broker.host.id"] or socket.gethostname(),
         )
@@ -341,6 +338,7 @@ class Node:
         self._partitions.apply(image)
         self._fetchers.apply(image)
         self._coordinators.apply(image)
+        self._queues.apply(image)
         self._peers.apply(image)
 
     def _refused(self, error: PenstockError) -> None:
@@ -363,20 +361,14 @@ class Node:
             await asyncio.sleep(IDLE_SWEEP_S)
             self._listener.tidy()
 
-    def _answer_http(self, request: HttpRequest) -> HttpResponse:
-        match request.path:
-            case "/healthz":
-                return HttpResponse(body=b"ok\n")
-            case "/readyz":
-                if self.ready:
-                    return HttpResponse(body=b"ready\n")
-                return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
-            case "/metrics":
-                self._listener.report()
-                return HttpResponse(
-                    body=self._metrics.text(), content_type="text/plain; version=0.0.4; charset=utf-8"
-                )
-        return HttpResponse(status=HTTPStatus.NOT_FOUND, body=b"nothing here; try /healthz, /readyz or /metrics\n")
+    def reread_credentials(self) -> None:
+        """Use the keys that are in the file now."""
+        if self._settings.credentials is not None:
+            reread_credentials(self._front, self._settings.credentials)
+
+    def _metrics_text(self) -> bytes:
+        self._listener.report()
+        return self._metrics.text()
 
     async def stop(self) -> None:
         """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""
@@ -389,9 +381,10 @@ class Node:
         await self._fetchers.close()
         await self._isr_keeper.close()
         await self._listener.drain(SHUTDOWN_S)
-        for connection in list(self._http_connections):
-            connection.close()
+        self._queues.receivers.end_all()
+        await self._http_listener.drain(SHUTDOWN_S)
         self._coordinators.close()
+        await self._queues.close()
         await self._peers.close()
         await self._flusher.close()
         await self._upkeep.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.processes import check_folder, shares
+from penstock.cli.processes import check_folder, serve_command, shares
 from penstock.node import Address, NodeSettings
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
@@ -79,6 +79,15 @@ def started() -> Iterator[list[Processes]]:
 
 def all_gone(pids: set[int]) -> None:
     wait_until(lambda: not any(map(is_alive, pids)), f"{pids} are gone", timeout_s=PATIENCE_S)
+
+
+def test_each_broker_is_given_the_same_keys() -> None:
+    settings = NodeSettings(store="etcd://etcd-1:2379", credentials=Path("keys.yaml"))
+    for share in shares(settings, 3):
+        command = serve_command(share, None, {}, "info")
+        assert command[command.index("--credentials") + 1] == "keys.yaml"
+    (without,) = shares(NodeSettings(store="etcd://etcd-1:2379"), 1)
+    assert "--credentials" not in serve_command(without, None, {}, "info")
 
 
 @pytest.mark.timeout(300)

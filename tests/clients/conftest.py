@@ -35,6 +35,16 @@ QUICK_GROUPS = {
 }
 """Members are waited for and missed sooner than anyone would want who does not wait for it; so are transactions."""
 
+QUICK_SHARING = {
+    "group.share.min.session.timeout.ms": 500,
+    "group.share.session.timeout.ms": 3000,
+    "group.share.min.heartbeat.interval.ms": 100,
+    "group.share.heartbeat.interval.ms": 100,
+    "group.share.min.record.lock.duration.ms": 1000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+"""The same for share groups, and for how long their members may keep messages."""
+
 
 def name_of(value: Any) -> str | None:
     return value.name if isinstance(value, type) else None
@@ -52,6 +62,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that tests of groups and transactions share: they differ in their groups and topics."""
     process = BrokerProcess(tmp_path_factory.mktemp("group-broker"), QUICK_GROUPS | QUICK_UPKEEP).start()
+    yield process
+    process.finish()
+
+
+@pytest.fixture(scope="session")
+def share_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker that tests of share groups share: they differ in their groups and topics."""
+    process = BrokerProcess(tmp_path_factory.mktemp("share-broker"), QUICK_SHARING | QUICK_UPKEEP).start()
     yield process
     process.finish()
 

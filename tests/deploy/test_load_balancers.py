@@ -1,44 +1,15 @@
 """nginx and HAProxy as deploy/ has them, in front of three brokers: one of them is killed, and nobody notices."""
 
-import re
-import shutil
-import signal
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.brokers import BrokerProcess
-from tests.clients.waiting import wait_until
-from tests.coordination.servers import free_ports
 
-from .manifests import DEPLOY
+from .balancers import BALANCERS, answer, balanced, find
 
 REQUESTS = 60
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def find(kind: str) -> str:
-    """The program; on Debian it lies where only root looks."""
-    found = shutil.which(kind) or shutil.which(kind, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        pytest.skip(f"{kind} is not installed: apt install {kind}")
-    return found
-
-
-def answer(url: str) -> tuple[int, bytes]:
-    try:
-        with _OPENER.open(url, timeout=20) as found:
-            return found.status, found.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
-    except urllib.error.URLError:
-        return 0, b""
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +19,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
     yield started
     for broker in started:
         broker.finish()
-
-
-def nginx_command(program: str, folder: Path, config: str, port: int) -> list[str]:
-    config = re.sub(r"listen \d+;", f"listen 127.0.0.1:{port};", config)
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    places = "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
-    (folder / "nginx.conf").write_text(config.replace("http {", "http {\n" + places, 1))
-    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "errors")]
-    return [*command, "-g", f"daemon off; pid {folder}/nginx.pid; error_log {folder}/errors warn;"]
-
-
-def haproxy_command(program: str, folder: Path, config: str, port: int) -> list[str]:
-    (folder / "haproxy.cfg").write_text(re.sub(r"bind :\d+", f"bind 127.0.0.1:{port}", config))
-    return [program, "-db", "-f", str(folder / "haproxy.cfg")]
-
-
-BALANCERS = {"nginx": ("nginx.conf", nginx_command), "haproxy": ("haproxy.cfg", haproxy_command)}
 
 
 @pytest.fixture(scope="module", params=BALANCERS)
@@ -77,27 +31,10 @@ def program(request: pytest.FixtureRequest) -> tuple[str, str]:
 def front(
     program: tuple[str, str], brokers: list[BrokerProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Its address. Only addresses and places of files are other than in the file that is shipped."""
+    """Its address."""
     kind, path = program
-    folder, (port,) = tmp_path_factory.mktemp(kind), free_ports(1)
-    file, command = BALANCERS[kind]
-    config = (DEPLOY / file).read_text()
-    for number, broker in enumerate(brokers, start=1):
-        assert f"broker-{number}:9324" in config
-        config = config.replace(f"broker-{number}:9324", broker.http)
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command(path, folder, config, port), stdout=output, stderr=output)
-    try:
-        wait_until(lambda: process.poll() is not None or is_served(port), f"{kind} is ready")
-        assert process.poll() is None, (folder / "output").read_text()
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-
-
-def is_served(port: int) -> bool:
-    return answer(f"http://127.0.0.1:{port}/healthz")[0] == 200
+    with balanced(kind, path, tmp_path_factory.mktemp(kind), [broker.http for broker in brokers]) as address:
+        yield f"http://{address}"
 
 
 def test_any_broker_answers_through_the_front(front: str, brokers: list[BrokerProcess]) -> None:

@@ -18,10 +18,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from penstock.api.async_queue import AsyncQueue
 from penstock.api.async_subscription import TURN, AsyncExactlyOnce, AsyncLoop, AsyncSubscription
 from penstock.api.async_transaction import AsyncTransaction
+from penstock.api.async_work import AsyncWork
 from penstock.api.bridge import Answers, completed
 from penstock.api.connection import IN_FLIGHT_MAX, seek, settings_of, which
+from penstock.api.durations import Duration
 from penstock.api.encoding import Encoded, encode
 from penstock.api.errors import ApiError, aside
 from penstock.api.lookup import From
@@ -29,6 +32,8 @@ from penstock.api.message import Headers, Message, Outgoing, Published
 from penstock.api.outlet import Ticket
 from penstock.api.plan import ExactlyOncePlan, SubscribePlan
 from penstock.api.processing import Work
+from penstock.api.queue_admin import create_queue, list_queues, new_queue, open_sqs
+from penstock.api.queue_calls import QueueCalls
 from penstock.api.reader import Reader
 from penstock.api.resources import Resources
 from penstock.api.settings import (
@@ -41,6 +46,8 @@ from penstock.api.settings import (
     check_positive,
 )
 from penstock.api.transaction import transaction_of
+from penstock.api.working import Working
+from penstock.client.sqs import SqsClient
 
 T = TypeVar("T")
 
@@ -56,6 +63,9 @@ def connect_async(
     client_id: str = "penstock",
     refresh_s: float = REFRESH_S,
     options: Mapping[str, Any] | None = None,
+    endpoint: str | None = None,
+    access_key: str | None = None,
+    secret_key: str | None = None,
 ) -> "AsyncConnection":
     """Connect to a cluster, for asyncio. `async with` raises NotConnected if no broker answers within `timeout_s`.
 
@@ -64,7 +74,9 @@ def connect_async(
 
     The arguments are those of penstock.connect().
     """
-    return AsyncConnection(settings_of(servers, delivery, timeout_s, client_id, refresh_s, options))
+    return AsyncConnection(
+        settings_of(servers, delivery, timeout_s, client_id, refresh_s, options, endpoint, access_key, secret_key)
+    )
 
 
 class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any, Any, int]]):
@@ -79,7 +91,10 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._resources = Resources(settings)
         self._pool = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="penstock")
         self._answers: Answers | None = None
-        self._loops: weakref.WeakSet[AsyncLoop] = weakref.WeakSet()
+        self._loops: weakref.WeakSet[AsyncLoop | AsyncWork] = weakref.WeakSet()
+        self._sqs: SqsClient | None = None
+        self._workings: list[Working] = []
+        """What loops over queues have in hand, even those that were left and forgotten."""
         # What was published and forgotten still goes out, at the latest when the process ends.
         self._finalizer = weakref.finalize(self, _end, self._resources, self._pool)
 
@@ -223,6 +238,75 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._resources.check_open()
         return await self._run(lambda: seek(self._resources.lookup, group, topic, to))
 
+    # -- queues
+
+    def queue(self, name: str) -> AsyncQueue:
+        """A queue, by its name. Whether it is there is known when it is used.
+
+        await mq.queue("jobs").send({"id": 1})
+        """
+        return AsyncQueue(self, QueueCalls(self._queues(), name), self._watch)
+
+    def _watch(self, work: AsyncWork, working: Working) -> None:
+        self._loops.add(work)
+        self._workings = [*(each for each in self._workings if not each.is_closed), working]
+
+    def _queues(self) -> SqsClient:
+        self._resources.check_open()
+        if self._sqs is None:
+            self._sqs = open_sqs(self._settings, self._resources.lookup, self._resources.clock, self._pool)
+        return self._sqs
+
+    async def queues(self, prefix: str = "") -> list[str]:
+        """The names of all queues, or of those that begin so.
+
+        await mq.queues("job")
+        """
+        return await list_queues(self._queues(), prefix)
+
+    async def create_queue(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        delay: Duration | None = None,
+        visibility: Duration | None = None,
+        wait: Duration | None = None,
+        retention: Duration | None = None,
+        dead_letter: str | AsyncQueue | None = None,
+        max_receives: int | None = None,
+        from_topic: str | None = None,
+        partitions: int | None = None,
+        content_based_deduplication: bool = False,
+        tags: Mapping[str, str] | None = None,
+    ) -> AsyncQueue:
+        """Make a queue, or be content with the one that is there if it is as asked for. See Connection.create_queue.
+
+        await mq.create_queue("jobs", visibility="1m", dead_letter="jobs-dead", max_receives=3)
+        """
+        wanted = new_queue(
+            name,
+            fifo=fifo,
+            delay=delay,
+            visibility=visibility,
+            wait=wait,
+            retention=retention,
+            dead_letter=dead_letter,
+            max_receives=max_receives,
+            from_topic=from_topic,
+            partitions=partitions,
+            content_based_deduplication=content_based_deduplication,
+        )
+        await create_queue(self._queues(), name, wanted, tags)
+        return self.queue(name)
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue, with all that is in it. The topic of one that was made by from_topic stays.
+
+        await mq.delete_queue("jobs")
+        """
+        await QueueCalls(self._queues(), name).delete_queue()
+
     # -- the end
 
     async def close(self) -> None:
@@ -232,6 +316,10 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         """
         async with AsyncExitStack() as stack:  # whatever fails, the others are closed
             stack.push_async_callback(self._let_go)
+            if self._sqs is not None:
+                stack.callback(self._sqs.close)
+            for working in self._workings:
+                stack.push_async_callback(working.close, is_failure=True)
             for loop in list(self._loops):
                 stack.push_async_callback(loop.close)
 

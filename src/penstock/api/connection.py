@@ -14,13 +14,17 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from penstock.api.durations import Duration
 from penstock.api.encoding import encode
-from penstock.api.errors import ApiError, aside
+from penstock.api.errors import ApiError, InvalidArgument, aside
 from penstock.api.lookup import From, Lookup, start_of
 from penstock.api.message import Headers, Outgoing, Published
 from penstock.api.outlet import Outlet, Ticket
 from penstock.api.plan import ExactlyOncePlan, SubscribePlan
 from penstock.api.processing import Work
+from penstock.api.queue import Queue
+from penstock.api.queue_admin import create_queue, list_queues, new_queue
+from penstock.api.queue_calls import QueueCalls
 from penstock.api.reader import Reader
 from penstock.api.resources import Resources
 from penstock.api.settings import (
@@ -36,6 +40,7 @@ from penstock.api.settings import (
 from penstock.api.subscription import ExactlyOnce, Subscription
 from penstock.api.transaction import Transaction, transaction_of
 from penstock.client.address import BOOTSTRAP_DEFAULT
+from penstock.client.signing import keys_of
 
 IN_FLIGHT_MAX: Final = 10_000
 """Messages under way before publish_many waits for the first of them."""
@@ -49,6 +54,9 @@ def connect(
     client_id: str = "penstock",
     refresh_s: float = REFRESH_S,
     options: Mapping[str, Any] | None = None,
+    endpoint: str | None = None,
+    access_key: str | None = None,
+    secret_key: str | None = None,
 ) -> "Connection":
     """Connect to a cluster. NotConnected if no broker answers within `timeout_s`.
 
@@ -59,8 +67,13 @@ def connect(
     delivery: what publish and subscribe promise if they are not told; else publish is exactly-once, subscribe
     at-least-once. options: librdkafka's settings, by their names. refresh_s: how often subscriptions look for new
     topics and partitions.
+
+    For queues: `endpoint` is where they are served (http://HOST:PORT) if the brokers are not to be asked, or
+    $PENSTOCK_ENDPOINT; the keys sign requests, or those of $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY.
     """
-    connection = Connection(settings_of(servers, delivery, timeout_s, client_id, refresh_s, options))
+    connection = Connection(
+        settings_of(servers, delivery, timeout_s, client_id, refresh_s, options, endpoint, access_key, secret_key)
+    )
     try:
         connection.check()
     except BaseException:
@@ -76,7 +89,14 @@ def settings_of(
     client_id: str,
     refresh_s: float,
     options: Mapping[str, Any] | None,
+    endpoint: str | None,
+    access_key: str | None,
+    secret_key: str | None,
 ) -> Settings:
+    try:
+        keys = keys_of(os.environ, access_key, secret_key)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
     return Settings(
         servers=servers or os.environ.get("PENSTOCK_BOOTSTRAP") or BOOTSTRAP_DEFAULT,
         delivery=parse_delivery(delivery),
@@ -84,6 +104,8 @@ def settings_of(
         client_id=client_id,
         refresh_s=refresh_s,
         options=dict(options or {}),
+        endpoint=endpoint or os.environ.get("PENSTOCK_ENDPOINT") or None,
+        keys=keys,
     )
 
 
@@ -246,6 +268,75 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         """
         self._resources.check_open()
         return seek(self._resources.lookup, group, topic, to)
+
+    # -- queues
+
+    def queue(self, name: str) -> Queue:
+        """A queue, by its name. Whether it is there is known when it is used.
+
+        mq.queue("jobs").send({"id": 1})
+        """
+        thread, sqs = self._resources.queues()
+        return Queue(self, self._resources, thread, QueueCalls(sqs, name))
+
+    def queues(self, prefix: str = "") -> list[str]:
+        """The names of all queues, or of those that begin so.
+
+        mq.queues("job")
+        """
+        thread, sqs = self._resources.queues()
+        return thread.run(list_queues(sqs, prefix))
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        delay: Duration | None = None,
+        visibility: Duration | None = None,
+        wait: Duration | None = None,
+        retention: Duration | None = None,
+        dead_letter: str | Queue | None = None,
+        max_receives: int | None = None,
+        from_topic: str | None = None,
+        partitions: int | None = None,
+        content_based_deduplication: bool = False,
+        tags: Mapping[str, str] | None = None,
+    ) -> Queue:
+        """Make a queue, or be content with the one that is there if it is as asked for.
+
+        mq.create_queue("jobs-dead")
+        mq.create_queue("jobs", visibility="1m", dead_letter="jobs-dead", max_receives=3)
+        mq.create_queue("payments.fifo", content_based_deduplication=True)
+        mq.create_queue("audit", from_topic="orders")
+
+        What is received `max_receives` times (5) and not deleted goes to the dead_letter queue. from_topic: work off
+        the messages of a topic, next to consumer groups that read them. The name of a FIFO queue ends in `.fifo`.
+        """
+        wanted = new_queue(
+            name,
+            fifo=fifo,
+            delay=delay,
+            visibility=visibility,
+            wait=wait,
+            retention=retention,
+            dead_letter=dead_letter,
+            max_receives=max_receives,
+            from_topic=from_topic,
+            partitions=partitions,
+            content_based_deduplication=content_based_deduplication,
+        )
+        thread, sqs = self._resources.queues()
+        thread.run(create_queue(sqs, name, wanted, tags))
+        return self.queue(name)
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue, with all that is in it. The topic of one that was made by from_topic stays.
+
+        mq.delete_queue("jobs")
+        """
+        thread, sqs = self._resources.queues()
+        thread.run(QueueCalls(sqs, name).delete_queue())
 
     # -- the end
 

@@ -140,6 +140,39 @@ class Fenced(ApiError):
     code = ErrorCode.PRODUCER_FENCED
 
 
+class UnknownQueue(ApiError):
+    """There is no queue of this name, and none is made by being asked for.
+
+    mq.queue("jbos").send("hello")  # penstock.UnknownQueue: there is no queue 'jbos'; …
+    """
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class QueueFailed(ApiError):
+    """A queue has refused; `reason` has its word for it: OverLimit, QueueAlreadyExists, …
+
+    except penstock.QueueFailed as error:
+        if error.reason == "OverLimit": ...
+    """
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str, code: ErrorCode | None = None, *, reason: str = "") -> None:
+        super().__init__(message, code)
+        self.reason = reason
+
+
+class JobLost(QueueFailed):
+    """The message is not ours any more: its time was over, and somebody else has received it or finished it.
+
+    except penstock.JobLost:
+        ...  # it was done twice, or is about to be; a longer visibility helps
+    """
+
+    code = ErrorCode.INVALID_REQUEST
+
+
 _LOCAL: Final = {
     KafkaError._TRANSPORT: ErrorCode.NETWORK_EXCEPTION,
     KafkaError._ALL_BROKERS_DOWN: ErrorCode.NETWORK_EXCEPTION,

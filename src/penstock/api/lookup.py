@@ -16,7 +16,7 @@ from confluent_kafka import (
 from confluent_kafka import (
     TopicPartition as KafkaPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from penstock.api.encoding import time_ms
 from penstock.api.errors import (
@@ -32,7 +32,9 @@ from penstock.api.errors import (
     why_unreachable,
 )
 from penstock.api.settings import Settings, admin_config
+from penstock.client.http import Endpoint
 from penstock.client.offsets import Origin, Range, Start
+from penstock.client.sqs import ADVERTISED_HTTP, endpoints_of
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
@@ -224,6 +226,21 @@ class Lookup:
         for entry in result.topic_partitions:
             if entry.error is not None:
                 raise self._refused(entry.error, doing)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Where queues are served, as every broker that answers tells of itself."""
+        timeout_s = self._settings.timeout_s
+        found = self._ask(lambda: self._admin.list_topics(timeout=timeout_s), "looking for queues")
+        told = []
+        for node_id in found.brokers:
+            resource = ConfigResource(ResourceType.BROKER, str(node_id))
+            (answer,) = self._admin.describe_configs([resource], request_timeout=timeout_s).values()
+            try:
+                configs = answer.result()
+            except KafkaException:
+                continue  # another one answers
+            told.append(configs[ADVERTISED_HTTP].value if ADVERTISED_HTTP in configs else "")
+        return endpoints_of(told, self._settings.servers)
 
     def _ask(self, ask: Callable[[], T], doing: str) -> T:
         try:

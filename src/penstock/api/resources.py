@@ -7,9 +7,12 @@ from typing import Protocol
 
 from penstock.api.errors import Closed
 from penstock.api.lookup import Lookup
+from penstock.api.loop_thread import LoopThread
 from penstock.api.outlet import Outlet
+from penstock.api.queue_admin import open_sqs
 from penstock.api.settings import LINGER_MANY_MS, Delivery, Settings, delivery_of, producer_config
 from penstock.api.transaction import Writers
+from penstock.client.sqs import SqsClient
 from penstock.foundation.clock import Clock, SystemClock
 
 
@@ -26,6 +29,7 @@ class Resources:
         self.lookup = Lookup(settings, self.clock)
         self.writers = Writers(settings, self.clock)
         self._outlets: dict[tuple[Delivery, bool], Outlet] = {}
+        self._queues: tuple[LoopThread, SqsClient] | None = None
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -40,6 +44,15 @@ class Resources:
                 config = producer_config(self.settings, promised, linger_ms=LINGER_MANY_MS if many else 0)
                 outlet = self._outlets[promised, many] = Outlet(self.settings, config, self.clock)
             return outlet
+
+    def queues(self) -> tuple[LoopThread, SqsClient]:
+        """The thread on which queues are asked, and what asks them."""
+        with self._lock:
+            self._check_open()
+            if self._queues is None:
+                sqs = open_sqs(self.settings, self.lookup, self.clock, None)
+                self._queues = LoopThread("penstock-queues"), sqs
+            return self._queues
 
     def check_open(self) -> None:
         with self._lock:
@@ -61,9 +74,13 @@ class Resources:
             if self._is_closed:
                 return
             self._is_closed = True
-            loops, outlets = list(self._loops), list(self._outlets.values())
+            loops, outlets, queues = list(self._loops), list(self._outlets.values()), self._queues
         with ExitStack() as stack:  # whatever fails, the others are closed
             stack.callback(self.lookup.close)
+            if queues is not None:
+                thread, sqs = queues
+                stack.callback(thread.close)
+                stack.callback(thread.call, sqs.close)
             for outlet in outlets:
                 stack.callback(outlet.close, self.settings.timeout_s)
             for outlet in outlets:

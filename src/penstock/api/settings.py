@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 
 from penstock.api.errors import InvalidArgument
 from penstock.client.address import parse_bootstrap
+from penstock.client.http import Endpoint
+from penstock.client.signing import AccessKeys
 
 
 class Delivery(StrEnum):
@@ -72,10 +74,16 @@ class Settings:
     refresh_s: float = REFRESH_S
     """How often subscriptions look for new topics and partitions."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: str | None = None
+    """Where queues are served, if the brokers are not to be asked."""
+    keys: AccessKeys | None = None
+    """Who signs requests to queues; None: they are not signed."""
 
     def __post_init__(self) -> None:
         try:
             parse_bootstrap(self.servers)
+            if self.endpoint is not None:
+                Endpoint.parse(self.endpoint)
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
         check_positive("timeout_s", self.timeout_s)

@@ -11,6 +11,10 @@ from penstock.broker.configs import Configs
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.queues.hosting import QueuePartitions
+from penstock.broker.queues.service import QueueService
+from penstock.broker.share_sessions import ShareSessions
+from penstock.broker.share_terms import TermsTable
 from penstock.broker.turns import Turns
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
@@ -50,7 +54,19 @@ class Broker:
     """Asks another broker."""
     turns: Turns = field(default_factory=Turns)
     """Of transactions' first batches."""
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    share_terms: TermsTable = field(init=False)
+    hosting: QueuePartitions | None = None
+    """The partitions with delivery state that are led here."""
+    queue_service: QueueService | None = None
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.share_terms = TermsTable(
+            image=lambda: self.metadata.image,
+            configs=self.configs,
+            settings_of=lambda queue: self.queues.delivery_settings(queue),
+        )
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
         """Have something done that takes a while, and go on with its result."""
@@ -67,6 +83,11 @@ class Broker:
     @property
     def image(self) -> ClusterImage:
         return self.metadata.image
+
+    @property
+    def queues(self) -> QueueService:
+        assert self.queue_service is not None
+        return self.queue_service
 
     @property
     def controller_id(self) -> int:

@@ -1,7 +1,8 @@
-"""Changing settings of topics and brokers: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Changing settings of topics, brokers and groups: what AlterConfigs and IncrementalAlterConfigs share."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.configs import CLUSTER_WIDE, Configs
@@ -9,8 +10,10 @@ from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.topics import plan_configure
-from penstock.coordination.store import ABSENT, Op, Put
+from penstock.coordination.store import ABSENT, Delete, Op, Put
 from penstock.foundation.errors import InvalidConfig, InvalidRequest
+from penstock.foundation.settings import Table
+from penstock.groups.group_configs import GROUP_CONFIGS, check_group_configs
 from penstock.log.settings import LOG_SETTINGS
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
@@ -20,6 +23,15 @@ Alter = Callable[[Mapping[str, str]], dict[str, str]]
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
+
+
+SETTINGS: Final[Mapping[int, Table]] = {
+    Resource.TOPIC: LOG_SETTINGS,
+    Resource.BROKER: BROKER_SETTINGS,
+    Resource.GROUP: GROUP_CONFIGS,
+}
+"""What each kind of resource can be set to."""
 
 
 def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
@@ -35,8 +47,12 @@ async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_on
         await _alter_topic(broker, name, change, validate_only)
     elif kind == Resource.BROKER:
         await _alter_broker(broker, name, change, validate_only)
+    elif kind == Resource.GROUP:
+        await _alter_group(broker, name, change, validate_only)
     else:
-        raise InvalidRequest(f"settings of resource type {kind} cannot be altered; topics (2) and brokers (4) can")
+        raise InvalidRequest(
+            f"settings of resource type {kind} cannot be altered; topics (2), brokers (4) and groups (32) can"
+        )
 
 
 async def _alter_topic(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
@@ -66,6 +82,26 @@ async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only:
                 raise InvalidConfig(f"{key} is read when the process starts; set it in the configuration file")
         key = keys.broker_config(name)
         return [Put(key, keys.encode(wanted), image.versions.get(key, ABSENT))] if wanted != dict(now) else []
+
+    plan(broker.image)
+    if not validate_only:
+        await broker.metadata.change(plan)
+
+
+async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    """A group need not be there to have settings (KIP-848)."""
+    if not name:
+        raise InvalidRequest("a group needs an id; it is empty")
+
+    def plan(image: ClusterImage) -> list[Op]:
+        now = image.group_configs.get(name, {})
+        wanted = change(now)
+        check_group_configs(wanted, broker.configs.__getitem__)
+        key = keys.group_config(name)
+        version = image.versions.get(key, ABSENT)
+        if wanted == dict(now):
+            return []
+        return [Put(key, keys.encode(wanted), version)] if wanted else [Delete(key, version)]
 
     plan(broker.image)
     if not validate_only:

@@ -22,6 +22,7 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Value(NamedTuple):
@@ -43,6 +44,12 @@ class Configs:
         self._parsed_from: object = None
         self._logs: dict[bytes, tuple[object, LogSettings]] = {}
 
+    def note(self, name: str, text: str) -> None:
+        """What a setting of this process turned out to be, unless somebody has set it."""
+        if not self._static.get(name):
+            self._static[name] = text
+            self._parsed_from = None
+
     def broker_values(self, setting: Setting) -> list[Value]:
         """Every value that a broker setting has, the effective one first."""
         dynamic = self._image().broker_configs
@@ -58,9 +65,16 @@ class Configs:
 
     def topic_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
         """Every value that a topic setting has, the effective one first."""
+        return self._own_values(setting, overrides, Source.TOPIC)
+
+    def group_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
+        """Every value that a group's setting has, the effective one first."""
+        return self._own_values(setting, overrides, Source.GROUP)
+
+    def _own_values(self, setting: Setting, overrides: Mapping[str, str], source: Source) -> list[Value]:
         found = []
         if setting.name in overrides:
-            found.append(Value(setting.name, overrides[setting.name], Source.TOPIC))
+            found.append(Value(setting.name, overrides[setting.name], source))
         if setting.broker_name is None:
             return [*found, Value(setting.name, setting.default, Source.DEFAULT)]
         return [*found, *self.broker_values(BROKER_SETTINGS.get(setting.broker_name))]

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.broker.configs import Configs
 from penstock.broker.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
@@ -52,6 +52,8 @@ class Coordinators:
         self._image = image
         self._new_member_id = new_member_id
         self._topics: dict[bytes, str] = {}
+        self.perform_for_groups: Callable[[Any], None] = _nothing
+        """Does what share groups want done: see broker/share_states.py."""
         markers = Markers(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:
@@ -65,7 +67,7 @@ class Coordinators:
             clock=clock,
             timer=timer,
             threads=threads,
-            perform=_nothing,
+            perform=lambda effect: self.perform_for_groups(effect),
         )
         self.transactions = self.runtimes(
             topic=TRANSACTIONS_TOPIC,
@@ -115,4 +117,4 @@ class Coordinators:
 
 
 def _nothing(effect: object) -> None:
-    """Groups ask for no effects."""
+    """Nobody listens yet."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import demo_spark
+from penstock.cli import demo_queue, demo_spark
 
 _COMMAND = str(Path(sys.executable).with_name("penstock"))
 
@@ -69,6 +69,10 @@ class Tour:
             raise click.ClickException(f"that ended with code {done.returncode}")
         return done.stdout
 
+    def work_off(self, queue: str, workers: int, poison: str | None) -> int:
+        """Work off a queue by the Python API, in this process; how many messages were handled."""
+        return demo_queue.work_off(self._bootstrap, queue, workers, poison)
+
     def on_spark(self, *chapters: str) -> None:
         """The chapters that run on Spark, in this process."""
         demo_spark.walk(self._bootstrap, self._folder, chapters)
@@ -82,7 +86,7 @@ def _chapter(title: str) -> Iterator[None]:
 
 @click.command()
 def demo() -> None:
-    """A tour: a broker of its own, a topic, messages, a group, a crash, and nothing lost; then pipelines on Spark.
+    """A tour: a broker of its own, a topic, a group, a crash, and nothing lost; a queue; then pipelines on Spark.
 
     It takes about two minutes with Spark, and a quarter of one without.
 
@@ -131,7 +135,25 @@ def _walk(tour: Tour) -> None:
         tour.run("topic", "describe", "orders")
     with _chapter("8. Trim what nobody needs any more"):
         tour.run("topic", "trim", "orders", "--before", "end")
+    _walk_queues(tour)
     _walk_on_spark(tour)
+
+
+def _walk_queues(tour: Tour) -> None:
+    with _chapter("9. A queue: each message goes to one worker, and stays until that is done with it"):
+        tour.run("queue", "create", "jobs-dead")
+        tour.run("queue", "create", "jobs", "--dead-letter", "jobs-dead", "--max-receives", "2")
+        tour.run("queue", "send", "jobs", lines=[f"job {number}" for number in range(1, 100)] + ["poison"])
+        if tour.work_off("jobs", 2, "poison") != 99:
+            raise click.ClickException("expected 99 jobs to be done")
+    with _chapter("10. What failed twice is a dead letter; once its cause is mended, it goes back"):
+        tour.run("queue", "list")
+        tour.run("queue", "receive", "jobs-dead", "--visibility", "0s")
+        tour.run("queue", "redrive", "jobs-dead")
+        if tour.work_off("jobs", 1, None) != 1:
+            raise click.ClickException("expected the dead letter to be done")
+        tour.run("queue", "list")
+        click.secho("  100 messages were sent, 100 were done, each by one worker", fg="green")
 
 
 def _walk_on_spark(tour: Tour) -> None:
@@ -139,12 +161,12 @@ def _walk_on_spark(tour: Tour) -> None:
     if reason is not None:
         click.secho(f"\nThe tour goes on with Spark where that is installed; here {reason}", bold=True)
         return
-    with _chapter("9. A shop whose orders come at a steady rate"):
+    with _chapter("11. A shop whose orders come at a steady rate"):
         tour.run("topic", "create", "shop", "--partitions", "3")
         tour.run("topic", "create", "totals")
     tour.on_spark(
-        "10. Streaming SQL: orders and revenue of each item, exactly once into a topic",
-        "11. Everything into a Delta table",
-        "12. An audit proves that nothing was lost or doubled",
-        "13. What went through, as tables and as a page",
+        "12. Streaming SQL: orders and revenue of each item, exactly once into a topic",
+        "13. Everything into a Delta table",
+        "14. An audit proves that nothing was lost or doubled",
+        "15. What went through, as tables and as a page",
     )

@@ -1,4 +1,4 @@
-"""`penstock group`: consumer groups listed, described and deleted; group_reset.py moves them."""
+"""`penstock group`: groups listed, described and deleted; group_reset.py moves those of consumers."""
 
 from random import Random
 
@@ -7,15 +7,17 @@ import click
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
 from penstock.cli.deleting import ask_first, delete_each
 from penstock.cli.group_reset import reset
+from penstock.cli.group_share import show_share_group
 from penstock.client.cluster import KafkaClient
 from penstock.client.groups import CommittedOffset, GroupDetail, GroupListing, GroupMember, Groups
 from penstock.client.offsets import When, list_offsets_once
+from penstock.client.share_groups import ShareOffset
 from penstock.foundation.ids import TopicPartition
 
 
 @click.group()
 def group() -> None:
-    """List, describe, reset and delete consumer groups.
+    """List, describe, reset and delete groups of consumers and of share consumers.
 
     \b
     Examples:
@@ -33,7 +35,11 @@ group.add_command(reset)
     "--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, …). Repeat for more."
 )
 @click.option(
-    "--type", "kinds", multiple=True, type=click.Choice(["classic", "consumer"]), help="Only groups of this protocol."
+    "--type",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["classic", "consumer", "share"]),
+    help="Only groups of this protocol.",
 )
 @bootstrap_option
 @json_option
@@ -73,13 +79,18 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
       penstock group describe billing --json | jq '.partitions[].lag'
     """
 
-    async def work() -> tuple[GroupDetail, list[_Row]]:
+    async def work() -> tuple[GroupDetail, list[_Row], dict[TopicPartition, ShareOffset]]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             groups = Groups(client)
             detail = await groups.describe(name)
-            return detail, await _rows(client, detail, await groups.offsets(name))
+            if detail.kind == "share":
+                return detail, [], await groups.share_offsets(name)
+            return detail, await _rows(client, detail, await groups.offsets(name)), {}
 
-    detail, rows = run(work())
+    detail, rows, shared = run(work())
+    if detail.kind == "share":
+        show_share_group(detail, shared, as_json)
+        return
     if as_json:
         echo_json(_as_json(detail, rows))
         return

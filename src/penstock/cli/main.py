@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "publish": "penstock.cli.publish:publish",
     "subscribe": "penstock.cli.subscribe:subscribe",
     "group": "penstock.cli.group:group",
+    "queue": "penstock.cli.queue:queue",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
     "pipeline": "penstock.cli.pipeline:pipeline",
@@ -82,4 +83,5 @@ def main() -> None:
       penstock topic create orders --partitions 3
       penstock publish orders "hello" --key 42
       penstock subscribe orders --from earliest --max 1
+      penstock queue create jobs
     """

@@ -86,6 +86,8 @@ def serve_command(share: NodeSettings, config: Path | None, settings: Mapping[st
     command += ["--listen", str(share.listen), "--http", str(share.http), "--log-level", log_level]
     if share.advertise is not None:
         command += ["--advertise", str(share.advertise)]
+    if share.credentials is not None:
+        command += ["--credentials", str(share.credentials)]
     if config is not None:
         command += ["--config", str(config)]
     for name, value in settings.items():

@@ -20,7 +20,18 @@ from penstock.cli.common import parse_pairs
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address, Node, NodeSettings
 
-_FILE_KEYS = {"data_dir", "listen", "advertise", "http", "node_id", "store", "session_s", "processes", "broker"}
+_FILE_KEYS = {
+    "data_dir",
+    "listen",
+    "advertise",
+    "http",
+    "credentials",
+    "node_id",
+    "store",
+    "session_s",
+    "processes",
+    "broker",
+}
 PROCESSES_MAX = 64
 
 
@@ -29,6 +40,11 @@ PROCESSES_MAX = 64
 @click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="The address clients are told, if it is another one.")
 @click.option("--http", metavar="HOST:PORT", help="Health, metrics and queues.  [127.0.0.1:9324]")
+@click.option(
+    "--credentials",
+    type=click.Path(path_type=Path),
+    help="Access keys for queues, YAML or JSON: requests must be signed.  [none]",
+)
 @click.option("--node-id", type=click.IntRange(0, 2**31 - 1), help="This broker's number.  [1]")
 @click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
 @click.option(
@@ -53,6 +69,7 @@ def serve(
     listen: str | None,
     advertise: str | None,
     http: str | None,
+    credentials: Path | None,
     node_id: int | None,
     store: str | None,
     processes: int | None,
@@ -69,16 +86,18 @@ def serve(
       penstock serve --node-id 2 --store zookeeper://zk-1:2181,zk-2:2181,zk-3:2181/penstock
       penstock serve --processes 4 --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/penstock
       penstock serve --config penstock.toml --set log.retention.ms=86400000
+      penstock serve --http 0.0.0.0:9324 --credentials keys.yaml
 
-    A penstock.toml holds the same options (data_dir, listen, advertise, http, node_id, store, processes; also
-    session_s) and, in a table [broker], Kafka's broker settings by name, for example "log.retention.ms" = 86400000.
-    Options given here win over the file.
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes;
+    also session_s) and, in a table [broker], Kafka's broker settings by name, for example
+    "log.retention.ms" = 86400000. Options given here win over the file.
     """
     options = {
         "data_dir": data_dir,
         "listen": listen,
         "advertise": advertise,
         "http": http,
+        "credentials": credentials,
         "node_id": node_id,
         "store": store,
         "processes": processes,
@@ -131,8 +150,9 @@ def read_settings(values: dict[str, Any], broker: dict[str, str]) -> NodeSetting
     for name in ("listen", "advertise", "http"):
         if name in values:
             found[name] = Address.parse(str(values[name]))
-    if "data_dir" in values:
-        found["data_dir"] = Path(values["data_dir"])
+    for name in ("data_dir", "credentials"):
+        if name in values:
+            found[name] = Path(values[name])
     if "node_id" in values:
         found["node_id"] = int(values["node_id"])
     if "store" in values:
@@ -169,6 +189,8 @@ async def run(settings: NodeSettings) -> None:
 
     node = Node(settings, on_failure=fail)
     await node.start()
+    if settings.credentials is not None:
+        loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
     # What start-up left behind lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

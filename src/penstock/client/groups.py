@@ -6,10 +6,12 @@ from typing import Final
 
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import ServerError, UnsupportedByBroker, check, refusal
+from penstock.client.share_groups import ShareOffset, describe_share_group, share_group_offsets
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment
+from penstock.wire.messages import share_group_describe
 from penstock.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -44,7 +46,7 @@ class GroupListing:
     group: str
     state: str
     kind: str
-    """`consumer` or `classic`."""
+    """`consumer`, `share` or `classic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +118,11 @@ class Groups:
 
         async def ask() -> GroupDetail:
             node_id = await self.coordinator(group)
-            found = await self._describe_consumer(group, node_id) or await self._describe_classic(group, node_id)
-            if found is None:
-                raise unknown_group(group)
-            return found
+            for look in (self._describe_consumer, self._describe_share, self._describe_classic):
+                found = await look(group, node_id)
+                if found is not None:
+                    return found
+            raise unknown_group(group)
 
         return await self._client.retrying(ask)
 
@@ -150,6 +153,36 @@ class Groups:
                 for member in found.members
             ),
         )
+
+    async def _describe_share(self, group: str, node_id: int) -> GroupDetail | None:
+        found = await describe_share_group(self._client, group, node_id)
+        if found is None:
+            return None
+        return GroupDetail(
+            group=group,
+            state=found.group_state,
+            kind="share",
+            assignor=found.assignor_name,
+            coordinator=node_id,
+            members=tuple(
+                GroupMember(
+                    member_id=member.member_id,
+                    instance_id=None,
+                    client_id=member.client_id,
+                    host=member.client_host,
+                    partitions=_partitions(member.assignment),
+                )
+                for member in found.members
+            ),
+        )
+
+    async def share_offsets(self, group: str) -> dict[TopicPartition, ShareOffset]:
+        """How far a share group is, wherever it has been."""
+
+        async def ask() -> dict[TopicPartition, ShareOffset]:
+            return await share_group_offsets(self._client, group, await self.coordinator(group))
+
+        return await self._client.retrying(ask)
 
     async def _describe_classic(self, group: str, node_id: int) -> GroupDetail | None:
         response: DescribeGroupsResponse = await self._client.request(node_id, DescribeGroupsRequest(groups=[group]))
@@ -232,7 +265,7 @@ class Groups:
         await self._client.retrying(ask)
 
 
-def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: Assignment | share_group_describe.Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, number)
         for topic in assignment.topic_partitions

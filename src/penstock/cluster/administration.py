@@ -13,6 +13,7 @@ from penstock.cluster import keys
 from penstock.cluster.elections import Election, plan_elect
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.metadata import Metadata
+from penstock.cluster.queueing import plan_forget_queues, queues_on
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.cluster.topics import (
     OPERATIONS_MAX,
@@ -55,11 +56,12 @@ async def grow_topic(
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Delete a topic: it is gone when this returns. The rest of its keys, if it is large, goes soon after."""
+    """Delete a topic and its queues. They are gone then; the rest of its keys, if it is large, goes soon after."""
 
     def plan(image: ClusterImage) -> list[Op]:
         topic = _found(image, topic_id)
-        return plan_delete(topic, image.versions[keys.topic_name(topic.name)])
+        queues = plan_forget_queues(image, queues_on(image, topic_id))
+        return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
 
     await metadata.change(plan)
 

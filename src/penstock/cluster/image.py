@@ -1,26 +1,23 @@
 """The image: an immutable copy of all cluster metadata, rebuilt from the store's watch. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.cluster import keys
+from penstock.cluster.partition_state import NO_EPOCH as NO_EPOCH
+from penstock.cluster.partition_state import NO_LEADER as NO_LEADER
+from penstock.cluster.partition_state import PartitionState as PartitionState
+from penstock.cluster.partition_state import Place as Place
+from penstock.cluster.partition_state import Placed as Placed
+from penstock.cluster.queues import MoveTask, Queue
 from penstock.coordination.store import ABSENT, Change, Versioned
 from penstock.foundation.ids import uuid_text
 
-NO_LEADER: Final = -1
 NO_BROKER: Final = -1
-NO_EPOCH: Final = -1
 AS_MANY_AS_THERE_ARE: Final = -1
 EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
-
-
-class Place(NamedTuple):
-    """One partition of one topic that is never made again."""
-
-    topic_id: bytes
-    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,63 +82,6 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
-    """Who holds a partition and who leads it; changed by compare-and-set on its own key."""
-
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-    leader_broker_epoch: int = NO_EPOCH
-    """The registration that the leader was elected in. One that was restarted since does not lead in this epoch."""
-    reserved_from: int = 0
-    reserved_to: int = 0
-    """The offsets that a memory partition may give. When it restarts, empty, it begins above all it ever gave."""
-    version: int = 0
-    """The store's version of this state: the condition of the next change."""
-
-    def dump(self) -> bytes:
-        """As the store holds it."""
-        value = asdict(self)
-        del value["version"]
-        return keys.encode(value)
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any], version: int) -> "PartitionState":
-        return cls(
-            replicas=tuple(value["replicas"]),
-            leader=value["leader"],
-            leader_epoch=value["leader_epoch"],
-            isr=tuple(value["isr"]),
-            adding=tuple(value["adding"]),
-            removing=tuple(value["removing"]),
-            leader_broker_epoch=value.get("leader_broker_epoch", NO_EPOCH),
-            reserved_from=value["reserved_from"],
-            reserved_to=value["reserved_to"],
-            version=version,
-        )
-
-    @property
-    def in_memory(self) -> bool:
-        return self.reserved_to > 0
-
-    @property
-    def is_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
-        return bool(self.adding or self.removing)
-
-    @property
-    def is_under_replicated(self) -> bool:
-        """Whether not all of the replicas are in sync; one that is being added may lag."""
-        return len(self.isr) < len(self.replicas) and not {*self.replicas} <= {*self.isr, *self.adding}
-
-
-Placed = tuple[Place, PartitionState]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     topic_id: bytes
     name: str
@@ -151,6 +91,8 @@ class Topic:
     """How many partitions it has by its own key, which is written last."""
     companion: bytes = b""
     """The id that its partitions' companion logs have, if they have some. Never given again."""
+    is_queue: bool = False
+    """Made for the queue of its name: it goes with it, and what is finished in it is reclaimed."""
     version: int = 0
 
     def dump(self) -> bytes:
@@ -158,6 +100,8 @@ class Topic:
         value: dict[str, Any] = {"name": self.name, "configs": dict(self.configs), "partitions": self.count}
         if self.companion:
             value["companion"] = uuid_text(self.companion)
+        if self.is_queue:
+            value["queue"] = True
         return keys.encode(value)
 
     @classmethod
@@ -169,6 +113,7 @@ class Topic:
             configs=value["configs"],
             count=value.get("partitions", AS_MANY_AS_THERE_ARE),
             companion=keys.topic_id_of(value["companion"]) if "companion" in value else b"",
+            is_queue=value.get("queue", False),
             version=version,
         )
 
@@ -209,6 +154,12 @@ class ClusterImage:
     """The topics that somebody makes partitions of in several transactions, and who."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Dynamic broker settings, by node id as text; "" holds those of the whole cluster."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
+    """Settings that groups have of their own, by group id."""
+    queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
+    """By name. One whose topic is gone is none: see cluster/queueing.py."""
+    queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
+    """By the queue that messages are moved from; the newest first."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Versions of the keys that are not part of a topic."""
 
@@ -314,6 +265,12 @@ class _Draft:
                 self._put("unfinished", keys.topic_id_of(rest), value)
             case keys.BROKER_CONFIGS:
                 self._put("broker_configs", rest, value)
+            case keys.GROUP_CONFIGS:
+                self._put("group_configs", keys.group_id_of(rest), value)
+            case keys.QUEUES:
+                self._put("queues", rest, value and Queue.read(rest, value))
+            case keys.QUEUE_MOVES:
+                self._put("queue_moves", rest, value and tuple(map(MoveTask.read, value)))
             case keys.CONTROLLER:
                 self._changed["controller"] = value and Controller(**value)
             case keys.CONTROLLER_EPOCH:

@@ -1,4 +1,4 @@
-"""What stands where in the store. Keys hold topic ids, never names that could be used again (but two).
+"""What stands where in the store. Keys hold topic ids, never names that could be used again (but four).
 
 A key that goes with its holder's session is leased. Where one is made again (`brokers/1`, `controller`), conditions
 are put on a key beside it that never is: `incarnations/<epoch>`, `controller-epoch`.
@@ -6,6 +6,7 @@ are put on a key beside it that never is: `incarnations/<epoch>`, `controller-ep
 
 import json
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from penstock.foundation.ids import uuid_bytes, uuid_text
 
@@ -17,6 +18,7 @@ INCARNATIONS: Final = "incarnations"
 BROKER_EPOCHS: Final = "broker-epochs"
 """Counts the registrations that there ever were."""
 BROKER_CONFIGS: Final = "broker-configs"
+GROUP_CONFIGS: Final = "group-configs"
 FOLDERS: Final = "folders"
 DRAINED: Final = "drained"
 CONTROLLER: Final = "controller"
@@ -28,6 +30,8 @@ TOPIC_NAMES: Final = "topic-names"
 PARTITIONS: Final = "partitions"
 UNFINISHED: Final = "unfinished"
 PRODUCER_IDS: Final = "producer-ids"
+QUEUES: Final = "queues"
+QUEUE_MOVES: Final = "queue-moves"
 
 
 def topic(topic_id: bytes) -> str:
@@ -46,6 +50,16 @@ def partition(topic_id: bytes, number: int) -> str:
 def unfinished(topic_id: bytes) -> str:
     """Leased by whoever makes partitions of a topic in several transactions: nobody else takes them for leftovers."""
     return f"{UNFINISHED}/{uuid_text(topic_id)}"
+
+
+def queue(name: str) -> str:
+    """A queue: whose it is, its settings, and the id of the topic that its messages are in."""
+    return f"{QUEUES}/{name}"
+
+
+def queue_moves(name: str) -> str:
+    """The tasks that move, or have moved, a queue's messages elsewhere."""
+    return f"{QUEUE_MOVES}/{name}"
 
 
 def broker(node_id: int) -> str:
@@ -70,6 +84,16 @@ def drained(node_id: int) -> str:
 
 def broker_config(node: str) -> str:
     return f"{BROKER_CONFIGS}/{node}"
+
+
+def group_config(group_id: str) -> str:
+    """The settings that a group has of its own. Any text may be a group's id."""
+    return f"{GROUP_CONFIGS}/{quote(group_id, safe='')}"
+
+
+def group_id_of(text: str) -> str:
+    """The inverse of the last part of `group_config`."""
+    return unquote(text)
 
 
 def topic_id_of(text: str) -> bytes:

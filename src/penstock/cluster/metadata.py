@@ -96,6 +96,10 @@ class Metadata:
             self._awaited.append((condition, future))
             await future
 
+    async def is_stored(self, key: str) -> bool:
+        """Whether the store knows a key, which this broker may hear of only in a moment."""
+        return await self._store.get(key) is not None
+
     async def _changed_since(self, seen: ClusterImage) -> None:
         """The store knows better than `seen`: wait until the image has caught up a step."""
         await self._reached(seen.revision + 1)

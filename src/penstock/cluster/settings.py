@@ -5,6 +5,7 @@ from typing import Final
 from penstock.foundation.settings import Kind, Setting, number, switch
 
 CORDONED: Final = "cordoned.log.dirs"
+ADVERTISED_HTTP: Final = "advertised.http"
 
 CLUSTER_SETTINGS: Final = (
     Setting(
@@ -37,6 +38,13 @@ PLACE_SETTINGS: Final = (
         kind=Kind.STRING,
         default="",
         doc="The machine that this broker runs on, if it is not the one its host name tells.",
+    ),
+    Setting(
+        name=ADVERTISED_HTTP,
+        kind=Kind.STRING,
+        default="",
+        doc="Where clients reach queues, if it is not where this broker listens: HOST:PORT, or the URL of what "
+        "stands in front of all brokers.",
     ),
 )
 """Read once, when the process starts."""

@@ -60,6 +60,8 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
     companion: bytes = b""
     """The id of its partitions' companion logs, if they are to have some."""
+    is_queue: bool = False
+    """Whether it is made for the queue of its name."""
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
@@ -87,6 +89,7 @@ def next_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults
         configs=wanted.configs,
         count=len(states),
         companion=wanted.companion,
+        is_queue=wanted.is_queue,
     )
     last = (
         Put(keys.topic_name(wanted.name), keys.encode(keys.topic(topic_id)), ABSENT),
@@ -268,14 +271,15 @@ def _rewritten(topic: Topic, changed: Topic) -> Op:
     return Put(keys.topic(topic.topic_id), replace(changed, count=count).dump(), topic.version)
 
 
-def plan_delete(topic: Topic, name_version: int) -> list[Op]:
-    """The writes that delete a topic. What does not fit into one transaction, the controller removes."""
+def plan_delete(topic: Topic, name_version: int, beside: Sequence[Op] = ()) -> list[Op]:
+    """The writes that delete a topic, and what goes with it. Partitions that do not fit, the controller removes."""
     return [
         Delete(keys.topic_name(topic.name), name_version),
         Delete(keys.topic(topic.topic_id), topic.version),
+        *beside,
         *(
             Delete(keys.partition(topic.topic_id, number), state.version)
-            for number, state in islice(topic.partitions.items(), _PARTITIONS_AT_ONCE)
+            for number, state in islice(topic.partitions.items(), _PARTITIONS_AT_ONCE - len(beside))
         ),
     ]
 

@@ -1,5 +1,7 @@
-"""What the coordinator of groups is told, besides an Ask with a request of one of the group APIs."""
+"""What the coordinator of groups is told, besides an Ask with a request of one of the group APIs, and what it wants
+done."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.foundation.decision import Ticket
@@ -19,3 +21,55 @@ class HungUp:
 
     group_id: str
     ticket: Ticket
+
+
+# -- share groups, whose delivery state is with the leaders of partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindDelivery:
+    """Where has a share group delivery state? The reply is a dict of its topics' names by their ids."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteDelivery:
+    """A share group is about to have delivery state in these topics; it may be a new one, and has no members.
+
+    The reply is None. Raises NonEmptyGroup.
+    """
+
+    group_id: str
+    topics: Mapping[bytes, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropDelivery:
+    """The delivery state that a share group without members has in these topics is to go. The reply is None."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryDropped:
+    """What DropAtLeaders asked for is done."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCompanions:
+    """An effect: these topics need companion logs, in which delivery state is kept. It is said until they have."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropAtLeaders:
+    """An effect: have the leaders of all partitions forget a group, then DeliveryDropped. It is said until that."""
+
+    group_id: str
+    topic_ids: frozenset[bytes]

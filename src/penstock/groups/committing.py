@@ -17,6 +17,7 @@ from penstock.groups.errors import GroupIdNotFound, IllegalGeneration, InvalidGr
 from penstock.groups.group import Holder
 from penstock.groups.offsets import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
+from penstock.groups.share import ShareGroup
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -181,6 +182,8 @@ def check_commit(held: Holder, request: OffsetCommitRequest, places: Places, ver
         member = group.roster.get(request.member_id)
         if member is not None:
             group.heard(member, now_ms)
+    else:
+        raise GroupIdNotFound(f"{request.group_id!r} is a share group, not a consumer group")
 
 
 def _check_transactional(held: Holder, request: TxnOffsetCommitRequest, places: Places) -> None:
@@ -197,3 +200,5 @@ def _check_transactional(held: Holder, request: TxnOffsetCommitRequest, places: 
             group.check_commit(*who, places)
         except StaleMemberEpoch as error:
             raise IllegalGeneration(error.message) from error  # producers know of generations only
+    elif isinstance(group, ShareGroup):
+        raise GroupIdNotFound(f"{request.group_id!r} is a share group, not a consumer group")

@@ -1,10 +1,11 @@
 """The coordinator of all groups that hash to one partition of `__consumer_offsets`.
 
-Pure; see foundation/decision.py. A group is what group.py says: a classic one (classic.py), or a consumer group of
-the newer protocol (consumer.py). Here groups are found, made, told of time and of topics, and forgotten.
+Pure; see foundation/decision.py. A group is what group.py says: a classic one (classic.py), a consumer group of the
+newer protocol (consumer.py), or a share group (share.py). Here groups are found, made, told of time and of topics,
+and forgotten.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -21,6 +22,8 @@ from penstock.groups import (
     hosting,
     joining,
     records,
+    share_records,
+    sharing,
     upgrading,
 )
 from penstock.groups.classic import RETRY_MS, ClassicGroup
@@ -30,6 +33,7 @@ from penstock.groups.consumer_members import JOINING
 from penstock.groups.consumer_requests import check_heartbeat
 from penstock.groups.errors import (
     GroupIdNotFound,
+    InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -40,8 +44,8 @@ from penstock.groups.group import Group
 from penstock.groups.offsets import Offsets, offset_tombstone
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
-from penstock.wire.messages import consumer_group_describe
-from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from penstock.groups.share import ShareGroup
+from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -52,6 +56,8 @@ from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResp
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest
+from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.state import kind_of, read_record
@@ -73,8 +79,8 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         """Those that have members, or are about to have, or a record, or offsets."""
         self.offsets: Final = Offsets()
-        self._drafts: dict[str, ConsumerGroup] = {}
-        """Consumer groups that come into being if what was just decided is persisted."""
+        self._drafts: dict[str, ConsumerGroup | ShareGroup] = {}
+        """Groups that come into being if what was just decided is persisted."""
         self._deleted: set[str] = set()
         """Topics whose offsets are being removed."""
         self._sweep: Sweep | None = None
@@ -93,7 +99,9 @@ class GroupCoordinator:
             ListGroupsRequest: self._list,
             DeleteGroupsRequest: self._delete,
             ConsumerGroupHeartbeatRequest: self._consumer_heartbeat,
-            ConsumerGroupDescribeRequest: self._consumer_describe,
+            ConsumerGroupDescribeRequest: lambda ticket, ask, _: describing.describe_consumers(self, ticket, ask),
+            ShareGroupHeartbeatRequest: lambda ticket, ask, now_ms: sharing.heartbeat(self, ticket, ask, now_ms),
+            ShareGroupDescribeRequest: lambda ticket, ask, _: sharing.describe(self, ticket, ask),
         }
 
     # -- the state machine
@@ -108,6 +116,8 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):  # in others nobody waits
                 group.hung_up(command.ticket, now_ms)
             return NOTHING
+        if not isinstance(command, Ask):
+            return sharing.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:
@@ -154,7 +164,9 @@ class GroupCoordinator:
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
         elif kind in consumer_records.KINDS:
-            self._apply_consumer(kind, record)
+            self._apply_newer(kind, record, ConsumerGroup, consumer_records.KINDS)
+        elif kind in share_records.KINDS:
+            self._apply_newer(kind, record, ShareGroup, share_records.KINDS)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed):
@@ -174,20 +186,27 @@ class GroupCoordinator:
                 del self.groups[group_id]
         self.settle(group_id)
 
-    def _apply_consumer(self, kind: int, record: StateRecord) -> None:
+    def _apply_newer(
+        self,
+        kind: int,
+        record: StateRecord,
+        of: type[ConsumerGroup] | type[ShareGroup],
+        kinds: Mapping[int, tuple[type, type]],
+    ) -> None:
         """The last record says of which kind a group is."""
         key: Any
         value: Any
-        key, value = read_record(record, *consumer_records.KINDS[kind])
+        key, value = read_record(record, *kinds[kind])
         group = self.groups.get(key.group)
-        if value is not None and not isinstance(group, ConsumerGroup):
+        if value is not None and not isinstance(group, of):
             if isinstance(group, ClassicGroup):
                 group.close()
-            group = self._drafts.get(key.group) or self._new_consumer(key.group)
+            make = self.new_consumer if of is ConsumerGroup else self.new_share
+            group = self._drafts.get(key.group) or make(key.group)
             self.groups[key.group] = group
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, of):
             group.apply_record(kind, key, value)
-            if kind == records.CONSUMER_GROUP_METADATA and value is None:
+            if kind in (records.CONSUMER_GROUP_METADATA, records.SHARE_GROUP_METADATA) and value is None:
                 del self.groups[key.group]
         self.settle(key.group)
 
@@ -203,14 +222,30 @@ class GroupCoordinator:
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id=group_id, settings=lambda: self.settings, timers=self._timers)
 
-    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(
             group_id=group_id,
-            settings=lambda: self.settings,
+            settings=lambda: self._settings_of(group_id),
             image=lambda: self.image,
             timers=self._timers,
             new_member_id=self._new_member_id,
         )
+
+    def new_share(self, group_id: str) -> ShareGroup:
+        return ShareGroup(
+            group_id=group_id,
+            settings=lambda: self._settings_of(group_id),
+            image=lambda: self.image,
+            timers=self._timers,
+        )
+
+    def draft(self, group: ConsumerGroup | ShareGroup) -> None:
+        """A group that comes into being if what is being decided is persisted."""
+        self._drafts[group.group_id] = group
+
+    def _settings_of(self, group_id: str) -> GroupSettings:
+        overrides = self.image.group_configs.get(group_id)
+        return self.settings if overrides is None else self.settings.of_group(overrides)
 
     # -- members that speak the classic protocol
 
@@ -226,6 +261,8 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return hosting.join(group, ticket, ask, now_ms)
+        if isinstance(group, ShareGroup):
+            raise InconsistentGroupProtocol(f"{request.group_id!r} is a share group; take another name")
         if not isinstance(group, ClassicGroup):
             if request.member_id:
                 raise UnknownMemberId(f"{request.member_id!r} is no member of group {request.group_id!r}; join again")
@@ -279,40 +316,18 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group.heartbeat(ticket, ask, now_ms)
-        if request.member_epoch != JOINING:
-            why = "there is none" if group is None else "it is a classic group"
+        if request.member_epoch != JOINING or isinstance(group, ShareGroup):
+            why = "there is none" if group is None else "it is a group of another kind"
             raise GroupIdNotFound(f"consumer group {request.group_id!r}: {why}")
-        draft = self._new_consumer(request.group_id)
+        draft = self.new_consumer(request.group_id)
         if isinstance(group, ClassicGroup) and group.roster:
             decision = upgrading.upgrade(group, draft, ticket, ask, now_ms)
         else:
             decision = draft.heartbeat(ticket, ask, now_ms)
             before = group.tombstones() if group else ()
             decision = decision._replace(persist=(*before, *decision.persist))
-        self._drafts[request.group_id] = draft
+        self.draft(draft)
         return decision
-
-    def _consumer_describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        groups = []
-        for group_id in ask.body.group_ids:
-            group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                groups.append(group.describe())
-                continue
-            why = "there is no such group" if group is None else "it is not a consumer group"
-            groups.append(
-                consumer_group_describe.DescribedGroup(
-                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                    error_message=f"{group_id!r}: {why}",
-                    group_id=group_id,
-                    group_state="",
-                    group_epoch=0,
-                    assignment_epoch=0,
-                    assignor_name="",
-                    members=(),
-                )
-            )
-        return _replying(ticket, ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups))
 
     # -- those who look from outside
 
@@ -330,6 +345,8 @@ class GroupCoordinator:
 
     def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: DeleteGroupsRequest = ask.body
+        if len(request.groups_names) == 1 and isinstance(self.groups.get(request.groups_names[0]), ShareGroup):
+            return sharing.delete(self, ticket, request.groups_names[0], now_ms)
         out = Outbox()
         results = []
         for group_id in dict.fromkeys(request.groups_names):
@@ -346,7 +363,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
-        if not group.is_empty:
+        if not group.is_empty or isinstance(group, ShareGroup):  # of which one is deleted at a time
             raise NonEmptyGroup(f"group {group_id!r} has members; stop them first")
         tombstones = [offset_tombstone(group_id, *place) for place in self.offsets.places(group_id)]
         return [*tombstones, *group.tombstones()]
@@ -360,7 +377,7 @@ class GroupCoordinator:
             stale = dict.fromkeys(self._stale_places(topic))
             changes += (offset_tombstone(group_id, topic, number) for group_id, number in stale)
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup):
                 changes += group.topics_changed(now_ms).persist
         if changes:
             self._timers.set(TOPICS, now_ms + RETRY_MS)  # to see whether it was persisted

@@ -1,17 +1,24 @@
-"""DescribeGroups and ListGroups: what is said about groups to those who are no members."""
+"""DescribeGroups, ConsumerGroupDescribe and ListGroups: what is said about groups to those who are no members."""
 
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.decision import Ask, Decision, Reply, Ticket
 from penstock.groups.classic import ClassicGroup
-from penstock.groups.group import Group
+from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.group import Group, Holder
 from penstock.groups.membership import State
+from penstock.groups.share import ShareGroup
 from penstock.groups.subscribed import CONSUMER
+from penstock.wire.messages import consumer_group_describe
+from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 
 CLASSIC_TYPE: Final = "classic"
 CONSUMER_TYPE: Final = "consumer"
+SHARE_TYPE: Final = "share"
+"""Also the protocol type of share groups."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
@@ -49,9 +56,36 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup
     )
 
 
+def describe_consumers(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
+    """Consumer groups of the newer protocol; to this API, others are not there."""
+    groups = []
+    for group_id in ask.body.group_ids:
+        group = held.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            groups.append(group.describe())
+            continue
+        why = "there is no such group" if group is None else "it is not a consumer group"
+        groups.append(
+            consumer_group_describe.DescribedGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"{group_id!r}: {why}",
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
+            )
+        )
+    response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+    return Decision(replies=(Reply(ticket=ticket, value=response),))
+
+
 def listed(group_id: str, group: Group) -> ListedGroup:
     if isinstance(group, ClassicGroup):
         protocol_type, group_type = group.protocol_type or "", CLASSIC_TYPE
+    elif isinstance(group, ShareGroup):
+        protocol_type = group_type = SHARE_TYPE
     else:
         protocol_type, group_type = CONSUMER, CONSUMER_TYPE
     return ListedGroup(

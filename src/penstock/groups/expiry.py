@@ -6,6 +6,7 @@ from penstock.foundation.decision import StateRecord
 from penstock.groups.classic import ClassicGroup
 from penstock.groups.group import Group, Holder
 from penstock.groups.offsets import NO_EXPIRY, Committed, offset_tombstone
+from penstock.groups.share import ShareGroup
 
 SWEEP_OFFSETS: Final = 5000
 """Looked at in one go, about; then the broker does other things."""
@@ -36,6 +37,8 @@ class Sweep:
 
 
 def _expired(held: Holder, group_id: str, group: Group, now_ms: int) -> list[StateRecord]:
+    if isinstance(group, ShareGroup):
+        return []  # it has no offsets that could be too old, and stays until it is deleted
     records = []
     keeps_some = held.offsets.has_pending(group_id)
     for topic, table in held.offsets.of_group(group_id).items():

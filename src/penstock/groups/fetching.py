@@ -12,6 +12,7 @@ from penstock.groups.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGrou
 from penstock.groups.group import Group, Holder
 from penstock.groups.offsets import Committed, offset_tombstone
 from penstock.groups.outbox import Outbox
+from penstock.groups.share import ShareGroup
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -164,8 +165,8 @@ def delete(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
     if not request.group_id:
         raise InvalidGroupId("offsets are deleted from a group, and its id is empty")
     group = held.groups.get(request.group_id)
-    if group is None:
-        raise GroupIdNotFound(f"there is no group {request.group_id!r}")
+    if group is None or isinstance(group, ShareGroup):
+        raise GroupIdNotFound(f"there is no group {request.group_id!r} that has offsets")
     if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
         raise NonEmptyGroup(f"group {request.group_id!r} has members, and what they read is not known")
     out = Outbox()

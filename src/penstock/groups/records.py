@@ -24,6 +24,12 @@ CONSUMER_GROUP_MEMBER_METADATA: Final = 5
 CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Final = 6
 CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Final = 7
 CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: Final = 8
+SHARE_GROUP_MEMBER_METADATA: Final = 10
+SHARE_GROUP_METADATA: Final = 11
+SHARE_GROUP_TARGET_ASSIGNMENT_METADATA: Final = 12
+SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER: Final = 13
+SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: Final = 14
+SHARE_GROUP_STATE_PARTITION_METADATA: Final = 15
 CONSUMER_GROUP_REGULAR_EXPRESSION: Final = 16
 
 OFFSET_COMMIT_VERSION: Final = 3
@@ -81,7 +87,7 @@ class GroupMetadataValue:
 
 @record(versions="0", flexible="none")
 class MemberKey:
-    """Of every record that is about one member of a consumer group."""
+    """Of every record that is about one member of a consumer group or a share group."""
 
     group: String
     member_id: String
@@ -162,3 +168,58 @@ class ConsumerGroupRegularExpressionValue:
     topics: Array[String]
     version: Int64
     timestamp: Int64
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupMetadataValue:
+    epoch: Int32
+    metadata_hash: Int64
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupMemberMetadataValue:
+    rack_id: String | None
+    client_id: String
+    client_host: String
+    subscribed_topic_names: Array[String]
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMetadataValue:
+    assignment_epoch: Int32
+    assignment_timestamp: Int64 = field(tag=0, default=0)
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMemberValue:
+    topic_partitions: Array[TargetTopicPartitions]
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupCurrentMemberAssignmentValue:
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: Array[TargetTopicPartitions]
+
+
+@struct
+class TopicPartitionsInfo:
+    topic_id: Uuid
+    topic_name: String
+    partitions: Array[Int32]
+
+
+@struct
+class TopicInfo:
+    topic_id: Uuid
+    topic_name: String
+
+
+@record(versions="0", flexible="0+")
+class ShareGroupStatePartitionMetadataValue:
+    """Where a share group has delivery state, or is getting rid of it."""
+
+    initializing_topics: Array[TopicPartitionsInfo]
+    initialized_topics: Array[TopicPartitionsInfo]
+    deleting_topics: Array[TopicInfo]

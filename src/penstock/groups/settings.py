@@ -1,10 +1,11 @@
-"""The settings of consumer groups, by Kafka's names."""
+"""The settings of groups, by Kafka's names."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.foundation.settings import INT_MAX, Kind, Setting, number
+from penstock.groups.share_settings import SHARE_SETTINGS
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
@@ -44,6 +45,7 @@ GROUP_SETTINGS: Final = (
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         doc="Which way a group may move between the classic and the consumer protocol while it has members.",
     ),
+    *SHARE_SETTINGS,
 )
 
 
@@ -64,6 +66,9 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...]
     may_upgrade: bool
     may_downgrade: bool
+    share_session_timeout_ms: int
+    share_heartbeat_interval_ms: int
+    share_size_max: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
@@ -83,4 +88,20 @@ class GroupSettings:
             consumer_assignors=value("group.consumer.assignors"),
             may_upgrade=policy in ("bidirectional", "upgrade"),
             may_downgrade=policy in ("bidirectional", "downgrade"),
+            share_session_timeout_ms=value("group.share.session.timeout.ms"),
+            share_heartbeat_interval_ms=value("group.share.heartbeat.interval.ms"),
+            share_size_max=value("group.share.max.size"),
         )
+
+    def of_group(self, overrides: Mapping[str, str]) -> "GroupSettings":
+        """As they hold for a group that has settings of its own (see group_configs.py)."""
+        known: dict[str, Any] = {name: int(overrides[key]) for key, name in _OVERRIDDEN if key in overrides}
+        return replace(self, **known) if known else self
+
+
+_OVERRIDDEN: Final = (
+    ("consumer.session.timeout.ms", "consumer_session_timeout_ms"),
+    ("consumer.heartbeat.interval.ms", "consumer_heartbeat_interval_ms"),
+    ("share.session.timeout.ms", "share_session_timeout_ms"),
+    ("share.heartbeat.interval.ms", "share_heartbeat_interval_ms"),
+)

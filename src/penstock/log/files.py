@@ -2,7 +2,7 @@
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -174,6 +174,32 @@ class LogFiles:
         if gone:
             self._forget_unsynced()
             self._snapshots.prune(self._bases)
+
+    def drop_finished(self, bases: Collection[int]) -> int:
+        """Remove closed segments that nobody needs: a gap is left, as by compaction. Bytes that were freed.
+
+        Not the first one, where the log begins. Nor what ends a transaction that began in a segment before: what was
+        aborted there would come to life.
+        """
+        gone = [
+            segment
+            for segment in self.segments[1:-1]
+            if segment.base_offset in bases
+            and all(entry.first_offset >= segment.base_offset for entry in segment.aborted.ended_from(0))
+        ]
+        if not gone:
+            return 0
+        self.expect_holes()
+        # What the producers have written cannot be read back from batches that are gone.
+        self._snapshots.save(self.end_offset, self.producers, durable=True)
+        freed_bytes = sum(segment.size for segment in gone)
+        self.segments = [segment for segment in self.segments if segment not in gone]
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._closed_bytes -= freed_bytes
+        for segment in gone:
+            segment.remove()
+        self._forget_unsynced()
+        return freed_bytes
 
     def truncate(self, offset: int, now_ms: int) -> None:
         """Take back everything from `offset` on: what a follower does with what its leader never had.

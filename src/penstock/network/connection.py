@@ -51,7 +51,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_listener",
         "_out",
         "_out_bytes",
-        "_peer",
         "_rest",
         "_stash",
         "_state",
@@ -60,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "calls",
         "heard",
         "lanes",
+        "peer",
         "task",
     )
 
@@ -67,7 +67,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._state = gate.GONE
-        self._peer = ""
+        self.peer = ""
         self.calls: deque[Call] = deque()
         self.heard = self._heard_before = -1  # how often something came in, less one
         self._heard_s = perf_counter()
@@ -88,7 +88,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         listener = self._listener
         self._transport = transport
-        self._peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
+        self.peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
         if len(listener.connections) >= listener.connections_max:
             listener.probe.refused("too_many")
             transport.abort()
@@ -128,7 +128,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def close(self, kind: str, detail: str = "") -> None:
         """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
         if self._transport is not None:
-            logger.info("connection_closed peer=%s kind=%s detail=%r", self._peer, kind, detail)
+            logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
             self._state |= gate.STOPPED  # what else it sent is not handled any more
             self._transport.abort()
@@ -333,7 +333,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except MalformedRequest as error:
             self.close("malformed", str(error))
             return
-        call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self._peer, self._on_answer)
+        call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self.peer, self._on_answer)
         self._expect(call)
         result = route.handler(request, call, self._listener.broker)
         if isinstance(result, Coroutine):
@@ -366,7 +366,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         # A client that is newer than this broker is told what there is, in the oldest words (KIP-511).
         call = Call(
-            header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self._peer, self._on_answer
+            header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self.peer, self._on_answer
         )
         self._expect(call)
         call.answer(served(ErrorCode.UNSUPPORTED_VERSION))

@@ -1,159 +1,393 @@
-"""The HTTP listener: small, kept alive, bounded. What answers a request is given by node.py."""
+"""The HTTP listener: small, kept alive, bounded. What answers a request is given by node.py.
+
+A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
+long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for.
+"""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import httptools
+
+from penstock.foundation.http import Answer, HttpRequest, HttpResponse
+from penstock.network.budget import Budget
 
 logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 4 << 20
 HEADER_BYTES_MAX: Final = 64 << 10
+PIPELINED_MAX: Final = 32
+"""Requests that wait for the one before them; a client that sends more is not read from until these are answered.
+
+Nor is one whose requests that wait have more bytes than one body may have.
+"""
+BUDGET_BYTES: Final = 256 << 20
+"""Of all large bodies that are on their way in, or waited for; who wants more is not read from for a while."""
+LARGE_BYTES: Final = 64 << 10
+"""Bodies up to here are not counted."""
 IDLE_S: Final = 75.0
-"""A connection that says nothing for this long is closed; longer than load balancers wait by default."""
+"""A connection that says nothing for this long is closed; longer than load balancers wait by default.
+
+So is one whose request takes as long to come.
+"""
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
+_NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]
-    body: bytes
+class _Asked(NamedTuple):
+    """A request, and how its answer is to be sent."""
+
+    request: HttpRequest
+    keeps_alive: bool
+    is_old: bool
+    """HTTP/1.0, where staying connected is what must be said."""
+    response: HttpResponse | None = None
+    """If it is known already: what is wrong with a request that cannot be understood."""
+    loan: int = 0
+    """Bytes of the budget that its body has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
-    status: int = HTTPStatus.OK
-    body: bytes = b""
-    content_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict)
+class HttpListener:
+    """Makes connections, and has what they share: who answers, and a bound on what is held for them."""
 
+    def __init__(self, answer: Answer, budget_bytes: int = BUDGET_BYTES) -> None:
+        self.answer: Final = answer
+        self.budget: Final = Budget(budget_bytes)
+        self.connections: Final[set[HttpConnection]] = set()
+        self.is_stopping = False
+        self._emptied = asyncio.Event()
 
-Answer = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+    def __call__(self) -> "HttpConnection":
+        return HttpConnection(self)
+
+    def left(self, connection: "HttpConnection") -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Have everyone leave: with the answer to what is under way, or without one that takes longer than this."""
+        self.is_stopping = True
+        for connection in list(self.connections):
+            connection.stop()
+        if self.connections:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), seconds)
+        for connection in list(self.connections):
+            connection.close()
 
 
 class HttpConnection(asyncio.Protocol):
     """One client: its requests are answered one after another."""
 
-    def __init__(self, answer: Answer, connections: "set[HttpConnection]") -> None:
-        self._answer = answer
-        self._connections = connections
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._answer = listener.answer
+        self._budget = listener.budget
+        self._loan = 0
+        self._wanted = 0
+        """Bytes of the budget that it waits for."""
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._ready: list[tuple[HttpRequest, bool]] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._ready: deque[_Asked] = deque()
+        self._ready_bytes = 0
+        self._waiting: asyncio.Future[HttpResponse] | None = None
+        self._asked: _Asked | None = None
+        """What is being answered."""
         self._idle: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
+        self._begun_s = 0.0
+        """When the request that is on its way began to come; 0: none is."""
+        self._is_choked = False
+        """The client takes what it was sent more slowly than it asks for it."""
+        self._is_paused = False
+        self._is_ending = False
+        """Nothing more is read: what was sent last says why."""
+        self._owes_continue = False
         self._begin()
 
     def _begin(self) -> None:
         self._url = b""
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
-        self._body = bytearray()
+        self._body: bytes | bytearray = b""
 
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
-        self._transport = transport
-        self._connections.add(self)
-        self._rest()
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        self._listener.connections.add(self)
+        self._loop = asyncio.get_running_loop()
+        self._heard_s = self._loop.time()
+        self._idle = self._loop.call_later(IDLE_S, self._look)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._connections.discard(self)
+        self._listener.left(self)
         self._transport = None
+        self._drop_ready()
+        self._budget.give_back(self._loan)
+        self._loan = self._wanted = 0
         if self._idle is not None:
             self._idle.cancel()
-        if self._worker is not None:
-            self._worker.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
-    def _rest(self) -> None:
-        """Start the clock of an idle connection anew."""
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.close)
+    def eof_received(self) -> None:
+        """Whoever has closed its side has hung up: nobody is left to wait for an answer."""
+
+    def _look(self) -> None:
+        """Close a connection that has said nothing for long. One timer: it is set again, not with every request."""
+        left_s = (self._begun_s or self._heard_s) + IDLE_S - self._loop.time()
+        if left_s <= 0 and self._is_choked and self._transport is not None:
+            self._transport.abort()  # it would never take the rest
+        elif left_s <= 0 and self._asked is None and not self._wanted:
+            self.close()
+        else:
+            self._idle = self._loop.call_later(max(left_s, 1.0), self._look)
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
+    def stop(self) -> None:
+        """Close it, unless there is something to be answered first."""
+        if self._asked is None and not self._ready and not self._begun_s:
+            self.close()
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+        self._read_or_rest()
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        self._work()
+        self._read_or_rest()
+
     def data_received(self, data: bytes) -> None:
-        self._rest()
+        if self._is_ending:
+            return
+        self._heard_s = self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._fail(HTTPStatus.BAD_REQUEST, "this server has nothing to upgrade to")
         except httptools.HttpParserError as error:
-            self._fail(HTTPStatus.BAD_REQUEST, f"not an HTTP request: {error}")
+            self._fail(HTTPStatus.BAD_REQUEST, f"not an HTTP request: {error.__context__ or error}")
+
+    def _read_or_rest(self) -> None:
+        """Read on, unless the client is too far ahead of its answers."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_ahead = len(self._ready) >= PIPELINED_MAX or self._ready_bytes >= BODY_BYTES_MAX
+        rests = self._is_choked or is_ahead or self._wanted > 0
+        if rests != self._is_paused:
+            self._is_paused = rests
+            if rests:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def _fail(self, status: HTTPStatus, reason: str) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._write(HttpResponse(status=status, body=reason.encode() + b"\n"), keep_alive=False)
+        """Say what is wrong with what has come, after all that was asked before; then hang up."""
+        if not self._is_ending:
+            self._is_ending = True
+            refusal = HttpResponse(status=status, body=reason.encode() + b"\n")
+            self._take(_Asked(_NO_REQUEST, keeps_alive=False, is_old=False, response=refusal))
 
     # -- the parser's side
 
+    def on_message_begin(self) -> None:
+        self._begun_s = self._heard_s
+
     def on_url(self, url: bytes) -> None:
         self._url += url
+        if len(self._url) > HEADER_BYTES_MAX:
+            self._fail(HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL has at most {HEADER_BYTES_MAX} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        name, headers = name.lower(), self._headers
+        # One that comes twice means what it would mean with a comma (RFC 9110, 5.3).
+        headers[name] = value if name not in headers else headers[name] + b"," + value
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > HEADER_BYTES_MAX:
             self._fail(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers have at most {HEADER_BYTES_MAX} bytes")
+
+    def on_headers_complete(self) -> None:
+        length = self._headers.get(b"content-length", b"")
+        size = int(length) if length.isdigit() else 0
+        if b"transfer-encoding" in self._headers:
+            size = BODY_BYTES_MAX  # nobody knows before it is there
+        if size > BODY_BYTES_MAX:  # before it is sent
+            self._fail(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {BODY_BYTES_MAX} bytes")
             return
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if size > LARGE_BYTES:
+            self._borrow(size)
+        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._owes_continue = True
+            self._ask_for_body()
+
+    def _borrow(self, size: int) -> None:
+        if self._budget.borrow(size, self._lent):
+            self._loan = size
+        else:
+            self._wanted = size
+            self._read_or_rest()
+
+    def _lent(self, size: int) -> None:
+        """The budget has something for this connection, which may be gone, or have got its body after all."""
+        if size != self._wanted:
+            self._budget.give_back(size)
+            return
+        self._loan, self._wanted = size, 0
+        self._begun_s = self._heard_s = self._loop.time()
+        self._ask_for_body()
+        self._read_or_rest()
+
+    def _ask_for_body(self) -> None:
+        """Tell a client to go on, when everything that it asked before is answered and there is room for more."""
+        is_busy = self._asked is not None or self._ready or self._wanted
+        if self._owes_continue and not is_busy and self._transport is not None:
+            self._owes_continue = False
+            self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         if len(self._body) + len(body) > BODY_BYTES_MAX:
             self._fail(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {BODY_BYTES_MAX} bytes")
-            return
-        self._body += body
+        elif not self._body:
+            self._body = body  # most come in one piece
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += body
 
     def on_message_complete(self) -> None:
-        try:
-            url = httptools.parse_url(self._url)
-        except httptools.HttpParserInvalidURLError:
-            self._fail(HTTPStatus.BAD_REQUEST, "the URL cannot be parsed")
+        if self._is_ending:
             return
+        url, query = self._url, b""
+        if not url.startswith(b"/"):
+            try:
+                parsed = httptools.parse_url(url)
+            except httptools.HttpParserInvalidURLError:
+                self._fail(HTTPStatus.BAD_REQUEST, "the URL cannot be parsed")
+                return
+            url, query = parsed.path or b"/", parsed.query or b""
+        elif b"?" in url or b"#" in url:
+            url, _, query = url.partition(b"#")[0].partition(b"?")
         request = HttpRequest(
-            method=self._parser.get_method().decode("latin-1"),
-            path=(url.path or b"/").decode("latin-1"),
-            query=(url.query or b"").decode("latin-1"),
-            headers=self._headers,
-            body=bytes(self._body),
+            self._parser.get_method(),
+            url.decode("latin-1"),
+            query.decode("latin-1"),
+            self._headers,
+            bytes(self._body),
         )
-        self._ready.append((request, self._parser.should_keep_alive()))
+        keeps_alive = self._parser.should_keep_alive()
+        is_old = b"connection" in self._headers and self._parser.get_http_version() == "1.0"
+        loan, self._loan, self._wanted = self._loan, 0, 0
+        self._owes_continue, self._begun_s = False, 0.0
         self._begin()
-        if self._transport is not None:
-            self._transport.pause_reading()  # until this one is answered
-        if self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+        self._take(_Asked(request, keeps_alive, is_old, None, loan))
 
-    async def _work(self) -> None:
-        while self._ready:
-            request, keep_alive = self._ready.pop(0)
-            found = self._answer(request)
-            response = found if isinstance(found, HttpResponse) else await found
-            self._write(response, keep_alive)
-        self._worker = None
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+    # -- answering
 
-    def _write(self, response: HttpResponse, keep_alive: bool) -> None:
+    def _take(self, asked: _Asked) -> None:
+        self._ready.append(asked)
+        self._ready_bytes += len(asked.request.body)
+        self._work()
+        if self._ready:
+            self._read_or_rest()
+
+    def _work(self) -> None:
+        """Answer what can be answered now, in the order in which it was asked."""
+        while self._ready and self._asked is None and not self._is_choked:
+            asked = self._ready.popleft()
+            self._ready_bytes -= len(asked.request.body)
+            try:
+                found = asked.response or self._answer(asked.request)
+            except Exception:
+                logger.exception("http_failed path=%r", asked.request.path)
+                found = _FAILED
+            if isinstance(found, HttpResponse):
+                self._write(asked, found)
+                if asked.loan:
+                    self._budget.give_back(asked.loan)
+                continue
+            self._asked = asked
+            self._waiting = asyncio.ensure_future(found)
+            self._waiting.add_done_callback(self._answered)
+
+    def _answered(self, waiting: "asyncio.Future[HttpResponse]") -> None:
+        asked, self._asked, self._waiting = self._asked, None, None
+        if asked is not None:
+            self._budget.give_back(asked.loan)
+        if waiting.cancelled():  # the client has hung up, or the broker stops
+            self.close()
+            return
+        error = waiting.exception()
+        if asked is None or self._transport is None:
+            return
+        if error is not None:
+            logger.error("http_failed path=%r", asked.request.path, exc_info=error)
+        self._heard_s = self._loop.time()
+        self._write(asked, _FAILED if error is not None else waiting.result())
+        self._work()
+        self._ask_for_body()
+        self._read_or_rest()
+
+    def _write(self, asked: _Asked, response: HttpResponse) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        lines = [
-            f"HTTP/1.1 {int(response.status)} {HTTPStatus(response.status).phrase}",
-            f"content-type: {response.content_type}",
-            f"content-length: {len(response.body)}",
-            *(f"{name}: {value}" for name, value in response.headers.items()),
-            *([] if keep_alive else ["connection: close"]),
-            "\r\n",
-        ]
-        self._transport.write("\r\n".join(lines).encode("latin-1") + response.body)
-        if not keep_alive:
+        keeps_alive = asked.keeps_alive and not self._listener.is_stopping
+        head = b"%s%s%s%s%scontent-length: %d\r\n\r\n" % (
+            _status_line(response.status),
+            _date_line(int(time.time())),
+            _type_line(response.content_type),
+            response.headers,
+            b"" if keeps_alive and not asked.is_old else _connection_line(keeps_alive),
+            len(response.body),
+        )
+        if asked.request.method == b"HEAD":
+            self._transport.write(head)
+        elif len(response.body) < 1 << 16:
+            self._transport.write(head + response.body)
+        else:
+            self._transport.writelines((head, response.body))
+        if not keeps_alive:
+            self._is_ending = True
+            self._drop_ready()
             self._transport.close()
+
+    def _drop_ready(self) -> None:
+        """Nobody will read the answers."""
+        for asked in self._ready:
+            self._budget.give_back(asked.loan)
+        self._ready.clear()
+        self._ready_bytes = 0
+
+
+@lru_cache(maxsize=64)
+def _status_line(status: int) -> bytes:
+    return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\n".encode()
+
+
+@lru_cache(maxsize=64)
+def _type_line(content_type: str) -> bytes:
+    return f"content-type: {content_type}\r\n".encode("latin-1")
+
+
+@lru_cache(maxsize=1)
+def _date_line(now_s: int) -> bytes:
+    return f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
+
+
+def _connection_line(keeps_alive: bool) -> bytes:
+    return b"connection: keep-alive\r\n" if keeps_alive else b"connection: close\r\n"

@@ -115,6 +115,7 @@ class KafkaListener:
 
     async def drain(self, timeout_s: float) -> None:
         """Take no more requests, let those under way end, and close; what is left after the timeout is cut off."""
+        self.broker.share_sessions.leave_all()
         for connection in list(self.connections):
             connection.stop_reading()
         tasks = [connection.task for connection in self.connections if connection.task is not None]
@@ -131,6 +132,7 @@ class KafkaListener:
 
     def gone(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)
+        self.broker.share_sessions.hang_up(connection.peer)
         self.probe.disconnected()
         if not self.connections and self._all_gone is not None:
             self._all_gone.set()

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -13,6 +13,10 @@ from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
 """Latencies are counted by powers of two of a microsecond, up to about a minute."""
+
+
+class Collector(Protocol):
+    def collect(self) -> Iterator[Metric]: ...
 
 
 class ApiMetrics:
@@ -32,6 +36,8 @@ class Metrics:
     def __init__(self, partitions: Partitions, cluster: ClusterMetrics) -> None:
         self._partitions = partitions
         self._cluster = cluster
+        self.more: list[Collector] = []
+        """Whoever else has something to tell."""
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
         self._connections = 0
         self._connected = 0
@@ -79,6 +85,8 @@ class Metrics:
         yield from self._collect_apis()
         yield from self._collect_logs()
         yield from self._cluster.collect()
+        for other in self.more:
+            yield from other.collect()
 
     def _collect_apis(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(

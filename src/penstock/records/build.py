@@ -127,6 +127,49 @@ def build_pairs(
     )
 
 
+Row = tuple[bytes | None, bytes | None, Iterable[tuple[str, bytes | None]]]
+"""Key, value and headers of one record."""
+
+
+def build_rows(
+    rows: Iterable[Row],
+    timestamp_ms: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """As `build_pairs`, with headers: messages that a broker appends in somebody's name."""
+    parts: list[bytes] = []
+    count = 0
+    for key, value, headers in rows:
+        record = [b"\x00\x00", _varint(count), *_nullable(key), *_nullable(value), b""]  # at the batch's time
+        entries = 0
+        for name, text in headers:
+            encoded = name.encode()
+            record += (_varint(len(encoded)), encoded, *_nullable(text))
+            entries += 1
+        record[6] = _varint(entries)
+        parts.append(_varint(sum(map(len, record))))
+        parts += record
+        count += 1
+    if not count:
+        raise InvalidRecord("a batch needs at least one record")
+    return assemble(
+        b"".join(parts),
+        count=count,
+        attributes=0,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        leader_epoch=-1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
 _SMALL: Final = tuple(encode_varint(number) for number in range(4096))
 
 
@@ -151,7 +194,7 @@ def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp
 
 
 def _nullable(data: bytes | None) -> tuple[bytes, bytes]:
-    return (NULL_LENGTH, b"") if data is None else (encode_varint(len(data)), data)
+    return (NULL_LENGTH, b"") if data is None else (_varint(len(data)), data)
 
 
 def read_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:

@@ -267,6 +267,22 @@ class StateRuntime:
             for record in records:
                 self.machine.apply(record, producer_id)
 
+    def sum_up(self, records: Iterable[StateRecord]) -> None:
+        """Have all that is known said anew, by these records, and forget what was said before: what a log needs that
+        nobody compacts."""
+        if not self.is_loaded:
+            return
+        log, start, now_ms = self.partition.log, self.partition.log.end_offset, self._clock.steady_ms()
+        for batch in _in_batches(records):
+            self.partition.append_own(build_pairs([(each.key, each.value) for each in batch], now_ms), now_ms)
+        end = log.end_offset
+
+        def forget() -> None:
+            if self.partition.has_committed(end) and log.start_offset < start:
+                log.trim(start)
+
+        self.partition.when_committed(end, forget)
+
     def _note(self, decision: Decision) -> bool:
         """Append what says nothing: who has been replaced never sees it committed. Whether that could be done."""
         now_ms = self._clock.steady_ms()

@@ -100,3 +100,9 @@ class ApiKey(IntEnum):
 
     # Penstock's own begin far above Kafka's, and are listed in ApiVersions like any other (docs/protocol.md).
     COMMIT_SET = 30_000
+    QUEUE_SEND = 30_001
+    QUEUE_RECEIVE = 30_002
+    QUEUE_DELIVER = 30_003
+    QUEUE_SETTLE = 30_004
+    QUEUE_CONTROL = 30_005
+    SHARE_STATE = 30_010

@@ -13,7 +13,7 @@ import penstock
 
 SOURCE = Path(penstock.__file__).parent
 ROOM = sorted(path.stem for path in (SOURCE / "api").glob("*.py") if path.stem != "__init__")
-EXAMPLE = re.compile(r">>>|\b(mq|tx|penstock|message|loop)\.|class \w+:|except penstock|for message")
+EXAMPLE = re.compile(r">>>|\b(mq|tx|penstock|message|loop|job)\.|class \w+:|except penstock|for message")
 
 
 def public_methods(kind: type) -> list[str]:
@@ -97,6 +97,8 @@ def test_an_example_calls_what_there_is_with_what_it_takes(name: str, text: str)
         "loop": getattr(penstock, f"{of}ExactlyOnce"),
         "messages": getattr(penstock, f"{of}Subscription"),
         "message": penstock.Message,
+        "jobs": getattr(penstock, f"{of}Work"),
+        "job": getattr(penstock, f"{of}Job"),
         "penstock": penstock,
     }
     for node in ast.walk(tree):

@@ -190,3 +190,16 @@ def test_an_unclean_election_is_the_topics_choice_or_else_the_clusters() -> None
 def test_without_any_setting_a_topic_has_the_defaults() -> None:
     world = World()
     assert world.configs.log_settings(world.topic()) == LogSettings.of({})
+
+
+def test_what_a_process_finds_out_about_itself_is_told_unless_it_was_set() -> None:
+    world = World(broker_rack="r1")
+    assert world.configs["advertised.http"] == ""
+    world.configs.note("advertised.http", "127.0.0.1:9324")
+    assert world.configs["advertised.http"] == "127.0.0.1:9324"
+    (told, _) = world.configs.broker_values(BROKER_SETTINGS.get("advertised.http"))
+    assert (told.text, told.source) == ("127.0.0.1:9324", Source.STATIC_BROKER)
+    assert "advertised.http" in READ_ONLY
+    elsewhere = World(advertised_http="https://queues.example.org")
+    elsewhere.configs.note("advertised.http", "127.0.0.1:9324")
+    assert elsewhere.configs["advertised.http"] == "https://queues.example.org"

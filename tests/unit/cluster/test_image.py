@@ -447,3 +447,14 @@ def test_keys_of_rooms_that_are_not_known_yet_are_only_remembered_by_version(nam
     table.put(name, {"anything": 1})
     assert table.image.versions[name] == table.revision
     assert table.image.topics == before.topics
+
+
+def test_groups_have_settings_whatever_they_are_called() -> None:
+    table = table_with_brokers(1)
+    names = ("billing", "a/b", "ä %", "..", "%2F")
+    for name in names:
+        table.put(keys.group_config(name), {"share.auto.offset.reset": "earliest"})
+        assert keys.group_config(name).count("/") == 1
+    assert table.image.group_configs == {name: {"share.auto.offset.reset": "earliest"} for name in names}
+    table.delete(keys.group_config("a/b"))
+    assert set(table.image.group_configs) == {"billing", "ä %", "..", "%2F"}

@@ -15,15 +15,29 @@ from .values import random_instance
 SEED: Final = 20_260_115
 """Any will do; a failure prints it with the version and the number of the example."""
 EXAMPLES: Final = 6
+NOT_IN_KAFKA_PYTHON: Final = {
+    "ConsumerGroupDescribe": (0, 1),
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ShareGroupHeartbeat": (1,),
+    "ShareGroupDescribe": (1,),
+    "ShareFetch": (1, 2),
+    "ShareAcknowledge": (1, 2),
+    "DescribeShareGroupOffsets": (0, 1),
+    "AlterShareGroupOffsets": (0,),
+    "DeleteShareGroupOffsets": (0,),
+}
 KNOWN_GAPS: Final = [
     f"kafka-python: {api}{kind} v{version}"
-    for api in ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat")
+    for api, versions in NOT_IN_KAFKA_PYTHON.items()
     for kind in ("Request", "Response")
-    for version in (0, 1)
+    for version in versions
 ]
 """Versions that one of them does not know; the other, and the golden files, must do there."""
 OUR_OWN: Final = [
-    f"{oracle}: CommitSet{kind} v0" for oracle in ("kio", "kafka-python") for kind in ("Request", "Response")
+    f"{oracle}: {api}{kind} v0"
+    for oracle in ("kio", "kafka-python")
+    for api in ("CommitSet", "QueueControl", "QueueDeliver", "QueueReceive", "QueueSend", "QueueSettle", "ShareState")
+    for kind in ("Request", "Response")
 ]
 """What is no part of Kafka, and known to neither: its golden bytes are of our plain encoder, and were read by eye."""
 

@@ -95,7 +95,7 @@ KAFKA: Final = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("0", 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("0", 0),
 }
-OWN = {ApiKey.COMMIT_SET}
+OWN = {key for key in ApiKey if key >= ApiKey.COMMIT_SET}
 """APIs that Kafka does not have."""
 
 

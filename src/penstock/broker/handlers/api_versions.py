@@ -23,6 +23,7 @@ _PRODUCE_ADVERTISED_FROM: Final = 0
 
 FEATURES: Final = {
     "group.version": (1, 1),  # the consumer protocol, KIP-848
+    "share.version": (1, 1),  # share groups, KIP-932
     "transaction.version": (1, 2),  # 2: an epoch a transaction, partitions join by being written to, KIP-890
 }
 """What clients look up before they speak newer protocols: the versions that are supported. The newest are in use."""

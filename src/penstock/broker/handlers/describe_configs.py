@@ -8,6 +8,7 @@ from penstock.broker.registry import handles
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.settings import Setting
+from penstock.groups.group_configs import GROUP_CONFIGS
 from penstock.log.settings import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_configs import (
@@ -60,7 +61,12 @@ def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Set
         if resource.resource_name != str(broker.node_id):
             raise InvalidRequest(f"this is broker {broker.node_id}, ask broker {resource.resource_name} itself")
         return [(setting, configs.broker_values(setting)) for setting in BROKER_SETTINGS]
-    raise InvalidRequest(f"resource type {resource.resource_type} has no settings; topics (2) and brokers (4) have")
+    if resource.resource_type == Resource.GROUP:
+        own = broker.image.group_configs.get(resource.resource_name, {})
+        return [(setting, configs.group_values(setting, own)) for setting in GROUP_CONFIGS]
+    raise InvalidRequest(
+        f"resource type {resource.resource_type} has no settings; topics (2), brokers (4) and groups (32) have"
+    )
 
 
 def _entry(setting: Setting, values: list[Value], request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -5,9 +5,8 @@ from enum import IntEnum
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.config_admin import Resource, alter
+from penstock.broker.config_admin import SETTINGS, alter
 from penstock.broker.registry import handles
-from penstock.broker.settings import BROKER_SETTINGS
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.foundation.settings import Kind, Setting
 from penstock.log.settings import LOG_SETTINGS
@@ -54,7 +53,7 @@ async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_on
     names = [entry.name for entry in resource.configs]
     if len(set(names)) != len(names):
         raise InvalidRequest(f"the request changes a setting of {resource.resource_name!r} twice")
-    table = BROKER_SETTINGS if resource.resource_type == Resource.BROKER else LOG_SETTINGS
+    table = SETTINGS.get(resource.resource_type, LOG_SETTINGS)
 
     def change(now: Mapping[str, str]) -> dict[str, str]:
         wanted = dict(now)

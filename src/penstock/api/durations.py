@@ -1,0 +1,43 @@
+"""How long: in seconds, or as people write it. Pure."""
+
+from datetime import timedelta
+from math import ceil, inf
+
+from penstock.api.errors import InvalidArgument
+from penstock.foundation.durations import parse_duration
+
+Duration = float | str | timedelta
+"""Seconds, a timedelta, or text: `30`, `"30s"`, `"5m"`, `"2h"`, `"1d"`, `"250ms"`."""
+
+
+def seconds_of(value: Duration, name: str) -> float:
+    """How many seconds that is.
+
+    >>> seconds_of("1.5m", "delay"), seconds_of(timedelta(hours=1), "delay"), seconds_of(3, "delay")
+    (90.0, 3600.0, 3.0)
+    """
+    found = -1.0
+    if isinstance(value, str):
+        try:
+            found = parse_duration(value)
+        except ValueError as error:
+            raise InvalidArgument(f"{name}: {error}") from error
+    elif isinstance(value, timedelta):
+        found = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value)
+    if not 0 <= found < inf:
+        raise InvalidArgument(f"{name}={value!r} is no duration; give seconds, or text like '30s', '5m', '2h'")
+    return found
+
+
+def whole_seconds(value: Duration, name: str, *, least: int = 0, most: int) -> int:
+    """The same in whole seconds, as queues count them: the rest is rounded up.
+
+    >>> whole_seconds("1500ms", "visibility", most=43_200)
+    2
+    """
+    found = ceil(seconds_of(value, name))
+    if not least <= found <= most:
+        raise InvalidArgument(f"{name}={value!r} is out of bounds; a queue takes {least} to {most} seconds")
+    return found

@@ -1,0 +1,78 @@
+"""An event loop on a thread of its own, for threads that wait for what is done on it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+import uvloop
+
+from penstock.api.errors import Closed
+
+T = TypeVar("T")
+
+ABANDON_S: Final = 5.0
+"""How long the end of something is waited for that nobody asks about any more."""
+
+
+class LoopThread:
+    """Starts at once; any thread may ask."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._is_closed = False
+        # A process that ends without closing its connections must not be held up.
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have it done, and wait for it. Whoever is interrupted does not want it any more: it is cancelled."""
+        running = self._submit(work)
+        try:
+            return running.result()
+        finally:
+            running.cancel()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Have something done that takes no time."""
+        if not self._is_closed:
+            self._loop.call_soon_threadsafe(action)
+
+    def abandon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done, and wait for it a while, unless we are on the loop's own thread."""
+        if self._is_closed:
+            work.close()
+            return
+        running = self._submit(work)
+        if threading.current_thread() is not self._thread:
+            try:
+                running.result(ABANDON_S)
+            except TimeoutError:
+                running.cancel()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        if self._is_closed:
+            work.close()
+            raise Closed("the connection is closed; connect again")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End what is still being done, and the thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        running = asyncio.run_coroutine_threadsafe(_end(), self._loop)
+        if threading.current_thread() is not self._thread:
+            running.result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _end() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()

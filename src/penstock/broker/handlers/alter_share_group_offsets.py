@@ -1,0 +1,88 @@
+"""AlterShareGroupOffsets: where a share group without members is to begin again (KIP-932)."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.broker.share_groups import ask_coordinator
+from penstock.broker.share_sessions import Place
+from penstock.broker.share_states import at_leaders
+from penstock.cluster.administration import add_companion
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.groups.commands import NoteDelivery
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from penstock.wire.messages.share_state import PLACE
+from penstock.wire.schema import NIL_UUID
+
+
+@handles(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
+async def alter_share_group_offsets(
+    request: AlterShareGroupOffsetsRequest, call: Call, broker: Broker
+) -> AlterShareGroupOffsetsResponse:
+    try:
+        outcome = await _alter(request, broker)
+    except PenstockError as error:
+        return AlterShareGroupOffsetsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=()
+        )
+    return AlterShareGroupOffsetsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        responses=[
+            AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=_topic_id(broker, topic.topic_name),
+                partitions=[
+                    _answer(number, outcome.get((topic.topic_name, number)))
+                    for number in (entry.partition_index for entry in topic.partitions)
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+async def _alter(
+    request: AlterShareGroupOffsetsRequest, broker: Broker
+) -> dict[tuple[str, int], tuple[int, str | None]]:
+    """What became of each partition: a code and what there is to say about it."""
+    image = broker.image
+    wanted: dict[Place, int] = {}
+    names: dict[bytes, str] = {}
+    outcome: dict[tuple[str, int], tuple[int, str | None]] = {}
+    for topic in request.topics:
+        known = image.by_name.get(topic.topic_name)
+        for entry in topic.partitions:
+            if known is None or entry.partition_index not in known.partitions:
+                why = f"there is no partition {entry.partition_index} of topic {topic.topic_name!r}"
+                outcome[topic.topic_name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
+            elif entry.start_offset < 0:
+                why = f"offset {entry.start_offset}; expected 0 or more"
+                outcome[topic.topic_name, entry.partition_index] = ErrorCode.INVALID_REQUEST, why
+            else:
+                wanted[known.topic_id, entry.partition_index] = entry.start_offset
+                names[known.topic_id] = known.name
+    # First it is noted where the group has delivery state: whatever happens next, that goes when the group does.
+    await ask_coordinator(broker, request.group_id, NoteDelivery(group_id=request.group_id, topics=names))
+    for topic_id in names:
+        await add_companion(broker.metadata, topic_id)
+    states = await at_leaders(broker, PLACE, request.group_id, wanted)
+    for (topic_id, number), state in states.items():
+        outcome[names[topic_id], number] = state.error_code, state.error_message
+    return outcome
+
+
+def _answer(number: int, said: tuple[int, str | None] | None) -> AlterShareGroupOffsetsResponsePartition:
+    code, message = said or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    return AlterShareGroupOffsetsResponsePartition(partition_index=number, error_code=code, error_message=message)
+
+
+def _topic_id(broker: Broker, name: str) -> bytes:
+    known = broker.image.by_name.get(name)
+    return known.topic_id if known is not None else NIL_UUID

@@ -1,0 +1,52 @@
+"""DeleteShareGroupOffsets: a share group without members forgets where it was in topics (KIP-932)."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.broker.share_groups import ask_coordinator
+from penstock.cluster.image import Topic
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.groups.commands import DropDelivery
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from penstock.wire.schema import NIL_UUID
+
+
+@handles(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
+async def delete_share_group_offsets(
+    request: DeleteShareGroupOffsetsRequest, call: Call, broker: Broker
+) -> DeleteShareGroupOffsetsResponse:
+    image = broker.image
+    topics = [(wanted.topic_name, image.by_name.get(wanted.topic_name)) for wanted in request.topics]
+    queue = image.queues.get(request.group_id)
+    own = queue.topic_id if queue is not None else b""
+    topic_ids = frozenset(topic.topic_id for _, topic in topics if topic is not None and topic.topic_id != own)
+    try:
+        await ask_coordinator(broker, request.group_id, DropDelivery(group_id=request.group_id, topic_ids=topic_ids))
+    except PenstockError as error:
+        return DeleteShareGroupOffsetsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=()
+        )
+    return DeleteShareGroupOffsetsResponse(
+        throttle_time_ms=0, error_code=0, responses=[_answer(name, topic, own) for name, topic in topics]
+    )
+
+
+def _answer(name: str, topic: Topic | None, own: bytes) -> DeleteShareGroupOffsetsResponseTopic:
+    code, message = ErrorCode.NONE, None
+    if topic is None:
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+    elif topic.topic_id == own:
+        # What is done in it has been reclaimed: it would begin with what is left, in flight or not.
+        code, message = ErrorCode.INVALID_REQUEST, f"{name!r} belongs to the queue of that name; delete the queue"
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=topic.topic_id if topic is not None else NIL_UUID,
+        error_code=code,
+        error_message=message,
+    )

@@ -1,0 +1,112 @@
+"""ShareAcknowledge: what became of messages that a member of a share group has acquired (KIP-932, KIP-1222)."""
+
+from functools import partial
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.broker.share_answers import Acknowledged, code_of, endpoints, key_of, leader_of, release, settle_all
+from penstock.broker.share_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    InvalidShareSessionEpoch,
+    Place,
+    SessionKey,
+    ShareSession,
+)
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+
+@handles(ApiKey.SHARE_ACKNOWLEDGE)
+def share_acknowledge(
+    request: ShareAcknowledgeRequest, call: Call, broker: Broker
+) -> ShareAcknowledgeResponse | None:
+    try:
+        key = key_of(request.group_id, request.member_id)
+        session = _session(request, key, broker)
+    except PenstockError as error:
+        return _refused(error)
+    acknowledged: Acknowledged = {
+        (topic.topic_id, entry.partition_index): entry.acknowledgement_batches
+        for topic in request.topics
+        for entry in topic.partitions
+    }
+    settle_all(
+        broker,
+        key,
+        acknowledged,
+        version=call.version,
+        is_renew=request.is_renew_ack,
+        then=partial(_on_settled, request, session, call, broker),
+    )
+    return None
+
+
+def _session(request: ShareAcknowledgeRequest, key: SessionKey, broker: Broker) -> ShareSession:
+    """Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
+    epoch = request.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        raise InvalidShareSessionEpoch("a share session begins with a ShareFetch, not with acknowledgements")
+    if epoch == FINAL_EPOCH:
+        return broker.share_sessions.find(key)
+    return broker.share_sessions.go_on(key, epoch)
+
+
+def _on_settled(
+    request: ShareAcknowledgeRequest,
+    session: ShareSession,
+    call: Call,
+    broker: Broker,
+    outcome: dict[Place, PenstockError | None],
+) -> None:
+    if request.share_session_epoch == FINAL_EPOCH:
+        broker.share_sessions.close(session.key)
+        release(broker, session, is_undone=True)
+    topics: dict[bytes, list[PartitionData]] = {}
+    leaders = []
+    for place, error in outcome.items():
+        leader, epoch = leader_of(broker, place, error)
+        leaders.append(leader)
+        topics.setdefault(place[0], []).append(
+            PartitionData(
+                partition_index=place[1],
+                error_code=code_of(error),
+                error_message=error.message if error else None,
+                current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+            )
+        )
+    call.answer(
+        ShareAcknowledgeResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            acquisition_lock_timeout_ms=broker.share_terms.lock_ms(session.key.group_id),
+            responses=[
+                ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=[
+                NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
+                for node, host, port, rack in endpoints(broker, leaders)
+            ],
+        )
+    )
+
+
+def _refused(error: PenstockError) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        error_message=error.message,
+        acquisition_lock_timeout_ms=0,
+        responses=(),
+        node_endpoints=(),
+    )

@@ -1,0 +1,21 @@
+"""Queues put together from what a broker has."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.queues.service import QueueService
+
+
+def add_queues(broker: Broker) -> QueueService:
+    """Give a broker its queues."""
+    service = broker.queue_service = QueueService(
+        node_id=broker.node_id,
+        metadata=broker.metadata,
+        partitions=broker.partitions,
+        producer_ids=broker.producer_ids,
+        defaults=broker.topic_defaults,
+        clock=broker.clock,
+        timer=broker.timer,
+        threads=broker.threads,
+        ask=broker.ask,
+    )
+    broker.hosting = service.hosting
+    return service

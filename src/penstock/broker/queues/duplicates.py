@@ -1,0 +1,120 @@
+"""What was sent to a FIFO queue's partition within the last five minutes, and is not to be sent again.
+
+The index is the leader's. Whoever takes over reads the last five minutes of the log before it accepts anything.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.broker.queues.messages import NewMessage
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import PenstockError
+from penstock.log.disk import ColdRead
+from penstock.log.times import find_time
+from penstock.queues.deduplication import WINDOW_MS, Deduplication
+from penstock.queues.messages import DEDUPLICATION_ID
+from penstock.records.batch import batches
+from penstock.records.columns import decode_columns, header_column
+from penstock.replication.partition import Partition
+
+LOAD_BYTES: Final = 24 << 10
+_HEADER: Final = DEDUPLICATION_ID.encode()
+Key = tuple[str, bytes | None]
+
+
+class Duplicates:
+    """Of one partition that this broker leads."""
+
+    def __init__(self, partition: Partition, *, is_by_group: bool, clock: Clock, threads: Executor) -> None:
+        self._partition = partition
+        self.is_by_group: Final = is_by_group
+        self._clock = clock
+        self._threads = threads
+        self._index = Deduplication(is_by_group=is_by_group)
+        self.is_loaded = False
+        self._error: PenstockError | None = None
+        self._waiting: list[Callable[[PenstockError | None], None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    # -- taking over
+
+    def when_loaded(self, then: Callable[[PenstockError | None], None]) -> None:
+        """Call when all that was sent before is known; maybe at once. With an error, if it cannot be."""
+        if self.is_loaded:
+            then(None)
+            return
+        self._waiting.append(then)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._load())
+            self._task.add_done_callback(self._on_loaded)
+
+    async def _load(self) -> None:
+        log, now_ms = self._partition.log, self._clock.now_ms()
+        end = log.end_offset
+        first = find_time(log, now_ms - WINDOW_MS, end)
+        at = end if first is None else first[1]
+        while at < end:
+            try:
+                following = self._read(at, end, now_ms)
+            except ColdRead as cold:
+                await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
+                continue
+            if following == at:
+                return
+            at = following
+            await asyncio.sleep(0)
+
+    def _read(self, offset: int, end: int, now_ms: int) -> int:
+        """Note a piece of the log; the offset behind it."""
+        data = self._partition.log.read(offset, LOAD_BYTES, end)
+        for at, header in batches(data):
+            offset = header.next_offset
+            if header.is_control or not header.count:
+                continue
+            try:
+                columns = decode_columns(bytes(data[at : at + header.size_bytes]))
+            except PenstockError:
+                continue  # a producer sealed nonsense: there is no message in it
+            values_at, values_len = header_column(columns, _HEADER)
+            for row in range(columns.count):
+                if values_len[row] > 0:
+                    text = bytes(columns.body[values_at[row] : values_at[row] + values_len[row]])
+                    group, name = _text(columns.key(row)), text.decode(errors="replace")
+                    self._index.add(group, name, columns.offsets[row], columns.timestamps[row], now_ms)
+        return offset
+
+    def _on_loaded(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, PenstockError):
+            raise error
+        self._task = None
+        self.is_loaded = error is None and not task.cancelled()
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(error)
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    # -- asked and told
+
+    def key(self, message: NewMessage) -> Key:
+        """Messages that have the same are one."""
+        return message.deduplication_id, message.key if self.is_by_group else None
+
+    def find(self, message: NewMessage, now_ms: int) -> int | None:
+        """Where the message is that this one repeats."""
+        return self._index.find(_text(message.key), message.deduplication_id, now_ms)
+
+    def check_room(self, count: int, now_ms: int) -> None:
+        self._index.check_room(now_ms, count)
+
+    def note(self, message: NewMessage, offset: int, now_ms: int) -> None:
+        self._index.add(_text(message.key), message.deduplication_id, offset, now_ms, now_ms)
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")

@@ -1,0 +1,112 @@
+"""The partitions with delivery state that this broker leads: found, taken over and given up as the image says."""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from penstock.broker.queues.partition import QueuePartition
+from penstock.cluster.image import ClusterImage, Place
+from penstock.foundation.clock import Clock, Timer
+from penstock.queues.commands import SetPosition
+from penstock.queues.machine import QueueMachine
+from penstock.replication.companions import CompanionRuntimes
+from penstock.replication.partitions import Partitions
+from penstock.replication.runtime import StateRuntime
+
+logger = logging.getLogger(__name__)
+
+
+class QueuePartitions:
+    """One QueuePartition for each partition that is led here and has read its delivery state back."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        clock: Clock,
+        timer: Timer,
+        threads: Executor,
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._timer = timer
+        self._threads = threads
+        self.by_place: Final[dict[Place, QueuePartition]] = {}
+        self._by_topic: dict[bytes, list[QueuePartition]] = {}
+        self.on_ready: list[Callable[[QueuePartition], None]] = []
+        """Called when a partition has come to be served here."""
+        self.perform: Callable[[Place, Any], None] = _nothing
+        """Does what a machine wants done: see queues/commands.py."""
+        self.runtimes: Final = CompanionRuntimes(
+            make=lambda partition: QueueMachine(),
+            partitions=partitions,
+            clock=clock,
+            timer=timer,
+            threads=threads,
+            perform=self._perform,
+            on_ready=self._on_ready,
+            on_gone=self._on_gone,
+        )
+
+    def find(self, topic_id: bytes, number: int) -> QueuePartition | None:
+        """A partition that is led here and ready."""
+        found = self.by_place.get(Place(topic_id, number))
+        return found if found is not None and found.partition.is_online else None
+
+    def of_topic(self, topic_id: bytes) -> list[QueuePartition]:
+        """All of a topic's that are led here and ready, by their numbers."""
+        found = self._by_topic.get(topic_id, ())
+        return [partition for partition in found if partition.partition.is_online]
+
+    def __iter__(self) -> Iterator[QueuePartition]:
+        yield from list(self.by_place.values())
+
+    def apply(self, image: ClusterImage) -> None:
+        """Call after the partitions have followed the image."""
+        self.runtimes.apply(image)
+
+    def _on_ready(self, place: Place, runtime: StateRuntime) -> None:
+        partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
+        if partition is None or partition.companion is not runtime.partition or not partition.is_online:
+            return
+        found = self.by_place[place] = QueuePartition(
+            partition=partition, runtime=runtime, clock=self._clock, timer=self._timer, threads=self._threads
+        )
+        others = self._by_topic.get(place.topic_id, ())
+        self._by_topic[place.topic_id] = sorted((*others, found), key=lambda partition: partition.number)
+        self._check(found)
+        for tell in self.on_ready:
+            tell(found)
+
+    @staticmethod
+    def _check(found: QueuePartition) -> None:
+        """An unclean election may have taken back messages that groups have looked at: others get their offsets.
+
+        Then whatever is not finished for good is delivered again.
+        """
+        end = found.partition.log.end_offset
+        for name in found.machine.groups:
+            delivery = found.machine.group(name)
+            if delivery is not None and delivery.end > end:
+                logger.warning("messages_taken_back partition=%s group=%s end=%d", found.partition.name, name, end)
+                found.runtime.tell(SetPosition(name, min(delivery.start, end)))
+
+    def _on_gone(self, place: Place, runtime: StateRuntime) -> None:
+        found = self.by_place.get(place)
+        if found is not None and found.runtime is runtime:
+            del self.by_place[place]
+            self._by_topic[place.topic_id].remove(found)
+            if not self._by_topic[place.topic_id]:
+                del self._by_topic[place.topic_id]
+            found.close()
+
+    def _perform(self, place: Place, effect: Any) -> None:
+        self.perform(place, effect)
+
+    def close(self) -> None:
+        self.runtimes.close()
+
+
+def _nothing(place: Place, effect: object) -> None:
+    """Nobody listens yet."""

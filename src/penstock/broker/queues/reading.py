@@ -1,0 +1,346 @@
+"""Reading messages: ahead of a group's position, a small window at a time, and back by their offsets.
+
+Batches stay closed until somebody wants a message of them. Control batches and what was aborted are no messages, and
+what is not decided yet is not read (KIP-98).
+"""
+
+import logging
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import OffsetOutOfRange, PenstockError
+from penstock.log.disk import ColdRead
+from penstock.queues.commands import Fresh
+from penstock.records import kernel
+from penstock.records.batch import BatchHeader, batches
+from penstock.records.columns import Columns, decode_columns, header_column
+from penstock.records.layout import CODEC_MASK
+from penstock.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+AHEAD_BYTES: Final = 24 << 10
+"""Read at a time: less than what a log gives out as views of its files, which must not be kept."""
+BACK_BYTES: Final = 4 << 10
+INLINE_BYTES: Final = 16 << 10
+"""Compressed batches that are larger are decoded on a thread."""
+OPENED_MAX: Final = 4
+"""Batches of messages that are delivered again are kept a while: most of the time their neighbours are, too."""
+DELAY_HEADER: Final = b"penstock-delay-ms"
+_NEVER_MS: Final = 1 << 60
+"""A producer may give its messages any time."""
+_DIGITS_MAX: Final = 12
+"""Of a delay: what is longer is cut, and is thirty years."""
+_NOTHING: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
+
+
+class Message(NamedTuple):
+    """One record of the topic."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Ahead(NamedTuple):
+    """Messages that nobody has looked at yet."""
+
+    fresh: tuple[Fresh, ...]
+    end: int
+    """They are all that there are up to here."""
+    are_varied: bool
+    """Some say themselves when they are due: those behind them may be due before."""
+
+
+class Opened:
+    """One batch. It is decoded when somebody first looks into it; messages are made of it one by one."""
+
+    __slots__ = (
+        "_batch",
+        "_decoded",
+        "_delays",
+        "_entries",
+        "_first_entry",
+        "_is_heavy",
+        "base_offset",
+        "count",
+        "next_offset",
+        "rows",
+    )
+
+    def __init__(self, batch: bytes, header: BatchHeader) -> None:
+        self._batch = batch
+        self._is_heavy = header.attributes & CODEC_MASK != 0 and len(batch) > INLINE_BYTES
+        self.base_offset: Final = header.base_offset
+        self.next_offset: Final = header.next_offset
+        self.rows: Final = header.count
+        self.count = header.count
+        """None, once it turns out that nobody can read it: a producer has sealed nonsense, which keeps no others."""
+        self._decoded: Columns | None = None
+        self._entries: tuple[memoryview, ...] | None = None
+        self._first_entry: list[int] = []
+        self._delays: tuple[memoryview, memoryview] | None = None
+
+    @property
+    def _columns(self) -> Columns:
+        if self._decoded is None:
+            self.open()
+            assert self._decoded is not None
+        return self._decoded
+
+    def open(self) -> None:
+        """Decode it, unless it was. Raises ColdRead if that is for a thread to do."""
+        if self._decoded is None:
+            if self._is_heavy:
+                raise ColdRead("a large batch that is compressed", self._decode)
+            self._decode()
+
+    def _decode(self) -> None:
+        """Maybe on a thread, and on two at a time."""
+        batch, delays = self._batch, None
+        if self._decoded is not None:
+            return
+        try:
+            columns = decode_columns(batch)
+            if any(columns.headers_count):
+                delays = header_column(columns, DELAY_HEADER)
+        except PenstockError as error:
+            logger.warning("batch_not_read offset=%d reason=%r", self.base_offset, str(error))
+            columns, self.count = _NOTHING, 0
+        self._delays = delays
+        self._decoded = columns  # whoever sees this finds all else in its place
+        self._batch = b""
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it is closed still, and its offsets are known without opening it: compaction has left no gaps."""
+        return self._decoded is None and self.count == self.next_offset - self.base_offset
+
+    def offset_of(self, row: int) -> int:
+        return self.base_offset + row if self._is_plain else self._columns.offsets[row]
+
+    def count_off(self, rows: range, found: list[Fresh]) -> bool:
+        """As `look`, where nothing that messages say counts: the batch need not be opened, if that can be."""
+        if not self._is_plain:
+            return self.look(rows, found, None, False)
+        size, base = len(self._batch) // self.count, self.base_offset
+        found.extend([Fresh(base + row, 0, size) for row in rows])
+        return False
+
+    def look(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
+        """Add messages to those that were found; whether any says itself when it is due.
+
+        `delay_ms`: of those that do not; None: all are due at once, whatever they say.
+        """
+        columns = self._columns
+        if not self.count:
+            return False
+        offsets, sizes = columns.offsets, columns.record_len
+        are_varied = self._delays is not None and delay_ms is not None
+        if not (are_varied or delay_ms or with_groups):
+            found.extend([Fresh(offsets[row], 0, sizes[row]) for row in rows])
+            return False
+        for row in rows:
+            own_ms = self.delay_ms(row) if are_varied else None
+            wait_ms = (delay_ms or 0) if own_ms is None else own_ms
+            due_ms = min(columns.timestamps[row] + wait_ms, _NEVER_MS) if wait_ms > 0 else 0
+            group = (columns.key(row) or b"").decode(errors="replace") if with_groups else ""
+            found.append(Fresh(offsets[row], due_ms, sizes[row], group))
+        return are_varied
+
+    def row_of(self, offset: int) -> int:
+        """The first record at an offset or after it; `count` if there is none."""
+        if offset <= self.base_offset:
+            return 0
+        if self._is_plain:
+            return min(offset - self.base_offset, self.count)
+        offsets = self._columns.offsets
+        if not self.count:
+            return 0
+        row = min(offset - self.base_offset, self.count - 1)  # right there, unless compaction has left gaps
+        if offsets[row] == offset:
+            return row
+        return next((found for found in range(self.count) if offsets[found] >= offset), self.count)
+
+    def delay_ms(self, row: int) -> int | None:
+        """What a message says itself about its delay."""
+        columns = self._columns
+        if self._delays is None:
+            return None
+        at, length = self._delays[0][row], self._delays[1][row]
+        if length <= 0:
+            return None
+        text = bytes(columns.body[at : at + min(length, _DIGITS_MAX)])
+        return int(text) if text.isdigit() else None
+
+    def dues(self, offset: int, delay_ms: int) -> Iterator[tuple[int, int]]:
+        """From an offset on, the messages that are delayed, and when they are due."""
+        columns = self._columns
+        if self._delays is None and not delay_ms:
+            return
+        for row in range(self.row_of(offset), self.count):
+            own_ms = self.delay_ms(row)
+            wait_ms = delay_ms if own_ms is None else own_ms
+            if wait_ms > 0:
+                yield columns.offsets[row], columns.timestamps[row] + wait_ms
+
+    def message_at(self, offset: int) -> Message | None:
+        """The message at an offset, if there is one."""
+        columns, row = self._columns, self.row_of(offset)
+        if row >= self.count or columns.offsets[row] != offset:
+            return None
+        return Message(
+            columns.offsets[row],
+            columns.timestamps[row],
+            columns.key(row),
+            columns.value(row),
+            self._headers(row) if columns.headers_count[row] else (),
+        )
+
+    def _headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]:
+        columns = self._columns
+        if self._entries is None:
+            self._entries = kernel.active.list_headers(columns.body, columns.headers_at, columns.headers_count)
+            first = 0
+            for count in columns.headers_count:
+                self._first_entry.append(first)
+                first += count
+        names_at, names_len, values_at, values_len = self._entries
+        body, first = columns.body, self._first_entry[row]
+        return tuple(
+            (
+                bytes(body[names_at[at] : names_at[at] + names_len[at]]).decode(errors="replace"),
+                None if values_len[at] < 0 else bytes(body[values_at[at] : values_at[at] + values_len[at]]),
+            )
+            for at in range(first, first + columns.headers_count[row])
+        )
+
+
+def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool = True) -> tuple[list[Opened], int]:
+    """Batches of messages from an offset on, and the offset behind all that was looked at. Raises ColdRead.
+
+    The same offset again: there is nothing more yet.
+    """
+    limit = partition.last_stable_offset if stable else partition.high_watermark
+    if offset >= limit:
+        return [], offset
+    data = partition.read(offset, max_bytes, stable=stable)
+    found, end = [], offset
+    aborted: list[tuple[int, int, int]] | None = None
+    for at, header in batches(data):
+        end = header.next_offset
+        if header.is_control or end <= offset or not header.count:
+            continue
+        if header.is_transactional and stable:
+            if aborted is None:
+                aborted = [entry[:3] for entry in partition.log.aborted_between(offset, limit)]
+            if any(who == header.producer_id and first <= header.base_offset <= last for who, first, last in aborted):
+                continue
+        found.append(Opened(bytes(data[at : at + header.size_bytes]), header))
+    return found, end if end > offset else limit  # compaction left nothing between
+
+
+class Window:
+    """The next messages of one group on one partition, decoded ahead of its position."""
+
+    def __init__(self, partition: Partition, *, stable: bool = True) -> None:
+        self._partition = partition
+        self._stable = stable
+        self._ahead: deque[Opened] = deque()
+        self._from = 0
+        self._to = 0
+        """The window holds all messages from here to there."""
+        self._rows = 0
+
+    @property
+    def limit(self) -> int:
+        """As far as it may be read now."""
+        partition = self._partition
+        return partition.last_stable_offset if self._stable else partition.high_watermark
+
+    def seek(self, offset: int) -> None:
+        """Have the window begin at an offset. One that is gone from the log is passed over, to the first there is."""
+        if self._from <= offset <= self._to:
+            self._from = offset
+            while self._ahead and self._ahead[0].next_offset <= offset:
+                self._rows -= self._ahead.popleft().rows
+        else:
+            self.clear(offset)
+
+    def clear(self, offset: int = 0) -> None:
+        self._ahead.clear()
+        self._rows = 0
+        self._from = self._to = offset
+
+    def fill(self, count: int) -> None:
+        """Read until there are so many messages, or there is nothing more to be read. Raises ColdRead."""
+        while self._rows < count + self._begun():
+            found, end = read_on(self._partition, self._to, AHEAD_BYTES, stable=self._stable)
+            if end == self._to:
+                return
+            self._ahead += found
+            self._rows += sum(batch.rows for batch in found)
+            self._to = end
+
+    def _begun(self) -> int:
+        """Messages of the first batch that lie before the window."""
+        return self._ahead[0].row_of(self._from) if self._ahead else 0
+
+    def fresh(self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole: bool = False) -> Ahead:
+        """The next messages, as the machine wants to know them; `whole`: to the end of the last one's batch.
+
+        `delay_ms`: of those that do not say themselves when they are due. None: all are due at once, whatever they
+        say, and batches stay closed.
+        """
+        found: list[Fresh] = []
+        varied = False
+        for batch in self._ahead:
+            if len(found) >= count:
+                return Ahead(tuple(found), batch.base_offset, varied)
+            rows = range(batch.row_of(self._from), batch.count)
+            if not whole:
+                rows = rows[: count - len(found)]
+            if delay_ms is None and not with_groups:
+                batch.count_off(rows, found)
+            else:
+                varied = batch.look(rows, found, delay_ms, with_groups) or varied
+            if rows and rows[-1] + 1 < batch.count:
+                return Ahead(tuple(found), batch.offset_of(rows[-1] + 1), varied)
+        return Ahead(tuple(found), self._to, varied)
+
+    def message(self, offset: int) -> Message | None:
+        """A message of the window, if it is there."""
+        for batch in self._ahead:
+            if batch.base_offset <= offset < batch.next_offset:
+                return batch.message_at(offset)
+        return None
+
+
+class Back:
+    """Reads messages of one partition back by their offsets."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._kept: deque[Opened] = deque(maxlen=OPENED_MAX)
+
+    def message(self, offset: int, *, stable: bool = True) -> Message | None:
+        """The message at an offset; None if it is not there any more. Raises ColdRead."""
+        batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
+        if batch is None:
+            try:
+                found, _ = read_on(self._partition, offset, BACK_BYTES, stable=stable)
+            except OffsetOutOfRange:
+                return None
+            batch = next((each for each in found if each.base_offset <= offset < each.next_offset), None)
+            if batch is None:
+                return None
+            self._kept.append(batch)
+        return batch.message_at(offset)
+
+    def forget(self) -> None:
+        """Retention may have taken it by now."""
+        self._kept.clear()

@@ -1,0 +1,269 @@
+"""Asking other brokers about queues, and answering them: requests, responses and errors as they go over the wire."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from penstock.broker.peers import AskPeer
+from penstock.broker.queues.messages import (
+    Delivered,
+    Headers,
+    NewMessage,
+    QueueUnavailable,
+    Sent,
+    Settlement,
+)
+from penstock.broker.queues.partition import TakeErrors, TakeMessages, Wish
+from penstock.broker.queues.sending import TakeSent
+from penstock.client.errors import ConnectionFailed, ConnectionLost
+from penstock.cluster.queues import NoSuchQueue, Queue
+from penstock.foundation.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRecord,
+    InvalidRequest,
+    MessageTooLarge,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    PenstockError,
+    StorageError,
+)
+from penstock.queues.commands import Counts, Verdict
+from penstock.queues.errors import (
+    AlreadyFinished,
+    NotHeld,
+    NotInFlight,
+    OverLimit,
+    TooManyDeduplicationIds,
+    TooManyGroups,
+)
+from penstock.replication.partition import NotEnoughReplicas
+from penstock.wire.messages.queue_control import QueueControlRequest, QueueControlResponse
+from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
+from penstock.wire.messages.queue_receive import QueueMessage, QueueReceiveRequest, QueueReceiveResponse
+from penstock.wire.messages.queue_send import QueueHeader, QueueNewMessage, QueueSendRequest, QueueSendResponse
+from penstock.wire.messages.queue_settle import QueueSettlement, QueueSettleRequest, QueueSettleResponse
+
+ELSEWHERE: Final = (
+    NotLeaderOrFollower,
+    NotCoordinator,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotEnoughReplicas,
+    StorageError,
+)
+"""Nothing was done: ask again, maybe somebody else."""
+_REFUSALS: Final[dict[str, type[PenstockError]]] = {
+    kind.__name__: kind
+    for kind in (
+        *ELSEWHERE,
+        AlreadyFinished,
+        InvalidRecord,
+        InvalidRequest,
+        MessageTooLarge,
+        NoSuchQueue,
+        NotHeld,
+        NotInFlight,
+        OverLimit,
+        QueueUnavailable,
+        TooManyDeduplicationIds,
+        TooManyGroups,
+    )
+}
+
+
+HELD_MS_MAX: Final = 10**12
+"""For how long a message can be held or put off: no limit that anybody meets, but one."""
+_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict if verdict is not Verdict.MOVE}
+
+
+def name_of(error: PenstockError) -> str:
+    """What an error is called between brokers: the nearest kind that the other one knows."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _REFUSALS:
+            return kind.__name__
+    return QueueUnavailable.__name__
+
+
+def error_of(name: str, message: str) -> PenstockError | None:
+    if not name:
+        return None
+    return _REFUSALS.get(name, QueueUnavailable)(message)
+
+
+class Colleagues:
+    """The other brokers. What comes back in place of an answer is an error: then nobody knows what was done."""
+
+    def __init__(self, node_id: int, ask: AskPeer) -> None:
+        self.node_id: Final = node_id
+        self._ask = ask
+
+    def send(self, node: int, queue: Queue, partition: int, messages: Sequence[NewMessage], then: TakeSent) -> None:
+        request = QueueSendRequest(
+            queue=queue.name,
+            topic_id=queue.topic_id,
+            partition=partition,
+            messages=[
+                QueueNewMessage(
+                    key=each.key,
+                    value=each.value,
+                    headers=_headers_out(each.headers),
+                    deduplication_id=each.deduplication_id,
+                )
+                for each in messages
+            ],
+        )
+
+        def read(response: QueueSendResponse) -> list[Sent] | PenstockError:
+            return error_of(response.error, response.error_message) or [
+                Sent(partition, each.offset, each.message_id, each.is_duplicate) for each in response.messages
+            ]
+
+        self._ask(node, request, _reader(then, read))
+
+    def receive(self, node: int, queue: Queue, wish: Wish, wait_ms: int, ticket: int, then: TakeMessages) -> None:
+        """What there is now; for `wait_ms`, what comes later is sent to this broker under the ticket."""
+        request = QueueReceiveRequest(
+            queue=queue.name,
+            topic_id=queue.topic_id,
+            holder=wish.holder,
+            max_messages=wish.max_messages,
+            visibility_ms=wish.visibility_ms,
+            repeat=wish.repeat,
+            wait_ms=wait_ms,
+            node_id=self.node_id,
+            ticket=ticket,
+        )
+
+        def read(response: QueueReceiveResponse) -> list[Delivered] | PenstockError:
+            return error_of(response.error, response.error_message) or messages_in(response.messages)
+
+        self._ask(node, request, _reader(then, read))
+
+    def deliver(
+        self, node: int, ticket: int, messages: Sequence[Delivered], then: Callable[[bool | PenstockError], None]
+    ) -> None:
+        """Messages for somebody who waits there; whether they were taken."""
+
+        def take(answer: QueueDeliverResponse | PenstockError) -> None:
+            if not isinstance(answer, PenstockError):
+                then(answer.is_taken)
+            elif isinstance(answer, ConnectionFailed) and not isinstance(answer, ConnectionLost):
+                then(False)  # it was never sent
+            else:
+                then(answer)
+
+        self._ask(node, QueueDeliverRequest(ticket=ticket, messages=messages_out(messages)), take)
+
+    def settle(self, node: int, queue: Queue, items: Sequence[Settlement], then: TakeErrors) -> None:
+        request = QueueSettleRequest(
+            queue=queue.name,
+            topic_id=queue.topic_id,
+            items=[
+                QueueSettlement(
+                    partition=each.partition,
+                    offset=each.offset,
+                    holder=each.holder,
+                    verdict=each.verdict.value,
+                    delay_ms=each.delay_ms,
+                )
+                for each in items
+            ],
+        )
+
+        def read(response: QueueSettleResponse) -> list[PenstockError | None]:
+            return [error_of(each.error, each.error_message) for each in response.results]
+
+        self._ask(node, request, _reader(then, read))
+
+    def control(
+        self,
+        node: int,
+        request: QueueControlRequest,
+        then: Callable[[dict[int, Counts] | PenstockError], None],
+    ) -> None:
+        """Have something done there; the partitions that it was done with, and how they are."""
+
+        def read(response: QueueControlResponse) -> dict[int, Counts] | PenstockError:
+            return error_of(response.error, response.error_message) or {
+                each.partition: Counts(each.available, each.in_flight, each.delayed, each.moving)
+                for each in response.partitions
+            }
+
+        self._ask(node, request, _reader(then, read))
+
+
+def _reader(then: Callable[[Any], None], read: Callable[[Any], Any]) -> Callable[[Any], None]:
+    def take(answer: Any) -> None:
+        then(QueueUnavailable(str(answer)) if isinstance(answer, PenstockError) else read(answer))
+
+    return take
+
+
+# -- as they go over the wire
+
+
+def _headers_out(headers: Headers) -> list[QueueHeader]:
+    return [QueueHeader(name=name, value=value) for name, value in headers]
+
+
+def _headers_in(headers: Iterable[QueueHeader]) -> Headers:
+    return tuple((each.name, None if each.value is None else bytes(each.value)) for each in headers)
+
+
+def new_messages_in(messages: Iterable[QueueNewMessage]) -> list[NewMessage]:
+    """Copies: what was decoded points into a buffer that is used again."""
+    return [
+        NewMessage(
+            bytes(each.value),
+            None if each.key is None else bytes(each.key),
+            _headers_in(each.headers),
+            each.deduplication_id,
+        )
+        for each in messages
+    ]
+
+
+def messages_out(messages: Iterable[Delivered]) -> list[QueueMessage]:
+    return [
+        QueueMessage(
+            partition=each.partition,
+            offset=each.offset,
+            holder=each.holder,
+            message_id=each.message_id,
+            count=each.count,
+            first_received_ms=each.first_received_ms,
+            timestamp_ms=each.timestamp_ms,
+            key=each.key,
+            value=each.value,
+            headers=_headers_out(each.headers),
+        )
+        for each in messages
+    ]
+
+
+def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
+    return [
+        Delivered(
+            each.partition,
+            each.offset,
+            each.holder,
+            each.message_id,
+            each.count,
+            each.first_received_ms,
+            each.timestamp_ms,
+            None if each.key is None else bytes(each.key),
+            bytes(each.value),
+            _headers_in(each.headers),
+        )
+        for each in messages
+    ]
+
+
+def settlements_in(items: Iterable[QueueSettlement]) -> list[Settlement]:
+    """Raises InvalidRequest."""
+    found = []
+    for each in items:
+        if each.verdict not in _VERDICTS or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:
+            raise InvalidRequest(f"{each.verdict!r} of offset {each.offset} after {each.delay_ms} ms cannot be")
+        found.append(Settlement(each.partition, each.offset, each.holder, _VERDICTS[each.verdict], each.delay_ms))
+    return found

@@ -1,0 +1,320 @@
+"""Queues as clients know them, on any broker: what the SQS front end calls, and what other brokers ask for.
+
+A method may return its result at once, or something to wait for it: where this broker leads, nothing waits.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from penstock.broker.peers import AskPeer
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.queues.administration import QueueAdministration
+from penstock.broker.queues.counting import Counting, sum_counts
+from penstock.broker.queues.hosting import QueuePartitions
+from penstock.broker.queues.messages import Delivered, NewMessage, QueueUnavailable, Sent, Settlement
+from penstock.broker.queues.moving import Carrier
+from penstock.broker.queues.outcome import Outcome
+from penstock.broker.queues.partition import QueuePartition, Wish
+from penstock.broker.queues.receiving import Receivers
+from penstock.broker.queues.reclaiming import Reclaimer
+from penstock.broker.queues.remote import Colleagues
+from penstock.broker.queues.routing import Routing
+from penstock.broker.queues.sending import Sending
+from penstock.broker.queues.tasks import MoveTasks
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.metadata import Metadata
+from penstock.cluster.queueing import find_queue, queue_of
+from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
+from penstock.cluster.topics import Defaults
+from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.errors import PenstockError
+from penstock.queues.commands import Counts, Forget, Purge, SetPosition
+from penstock.queues.settings import IN_FLIGHT_MAX, LOOKAHEAD_MAX, DeadLetter, DeliverySettings, share_of
+from penstock.replication.partitions import Partitions
+from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
+
+ATTEMPT_CHARS: Final = 16
+"""Of the digest that stands for a ReceiveRequestAttemptId in a holder's name."""
+LOOK_UP_S: Final = 5.0
+_KEPT_SETTINGS: Final = 10_000
+
+Take = Callable[[Any], None]
+
+
+class QueueService:
+    """All queues of the cluster, through this broker."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        metadata: Metadata,
+        partitions: Partitions,
+        producer_ids: ProducerIds,
+        defaults: Callable[[], Defaults],
+        clock: Clock,
+        timer: Timer,
+        threads: Executor,
+        ask: AskPeer,
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self.hosting: Final = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
+        self._tasks: set[asyncio.Task[None]] = set()
+        carrier = Carrier(
+            node_id=node_id,
+            partitions=partitions,
+            runtimes=self.hosting.runtimes,
+            image=lambda: metadata.image,
+            producer_ids=producer_ids,
+            ask=ask,
+            clock=clock,
+            threads=threads,
+            spawn=self._spawn,
+        )
+        self.hosting.perform = carrier.perform
+        colleagues = Colleagues(node_id, ask)
+        self.routing: Final = Routing(
+            image=lambda: metadata.image,
+            partitions=partitions,
+            hosting=self.hosting,
+            colleagues=colleagues,
+            sending=Sending(clock=clock, timer=timer),
+            settings_of=self.delivery_settings,
+            clock=clock,
+            threads=threads,
+        )
+        self.receivers: Final = Receivers(
+            image=lambda: metadata.image, hosting=self.hosting, colleagues=colleagues, clock=clock, timer=timer
+        )
+        self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
+        self.counting: Final = Counting(threads, clock.steady_ms)
+        self._move_tasks = MoveTasks(
+            metadata=metadata,
+            hosting=self.hosting,
+            settings_of=self.delivery_settings,
+            count=self.counts,
+            clock=clock,
+        )
+        self.reclaimer: Final = Reclaimer(
+            hosting=self.hosting, partitions=partitions, image=lambda: metadata.image, clock=clock
+        )
+        self._settings: dict[str, tuple[ClusterImage, Queue, DeliverySettings]] = {}
+        self._holders = map("{}.{:x}".format, itertools.repeat(secrets.token_urlsafe(6)), itertools.count())
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._metadata.image
+
+    def apply(self, image: ClusterImage) -> None:
+        """Call after the partitions have followed the image."""
+        self.hosting.apply(image)
+        self.routing.apply()
+        self.receivers.refresh()
+        self._move_tasks.apply(image)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        self.hosting.close()
+        await self._move_tasks.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- which queues there are
+
+    def queue(self, name: str) -> Queue | None:
+        return find_queue(self.image, name)
+
+    async def look_up(self, name: str) -> None:
+        """Wait for a queue that this broker has not heard of, if the store has: another one has made it just now."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_UP_S):
+                if await self._metadata.is_stored(keys.queue(name)):
+                    await self._metadata.until(lambda image: find_queue(image, name) is not None)
+
+    def known(self, name: str, topic_id: bytes) -> Queue:
+        """A queue that another broker asks for. Raises NoSuchQueue, also if another one has its name by now."""
+        found = queue_of(self.image, name)
+        if found.topic_id != topic_id:
+            raise NoSuchQueue(f"queue {name!r} is another one than it was")
+        return found
+
+    def queues(self) -> Mapping[str, Queue]:
+        topics = self.image.topics
+        return {name: queue for name, queue in self.image.queues.items() if queue.topic_id in topics}
+
+    async def create(
+        self,
+        name: str,
+        settings: QueueSettings,
+        tags: Mapping[str, str],
+        owner: str,
+        topic: str | None = None,
+    ) -> Queue:
+        """Make a queue, on a topic of its own or attached to one. Raises QueueExists, NameTaken, Kafka's errors."""
+        return await self._administration.create(name, settings, tags, owner, topic)
+
+    async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> Queue:
+        """Give a queue other settings. Raises NoSuchQueue, and what `change` raises."""
+        return await self._administration.alter(name, lambda queue: replace(queue, settings=change(queue.settings)))
+
+    async def tag(self, name: str, add: Mapping[str, str], remove: Sequence[str]) -> Queue:
+        """Give a queue tags and take some away. Raises NoSuchQueue."""
+
+        def change(queue: Queue) -> Queue:
+            tags = {**queue.tags, **add}
+            return replace(queue, tags={key: value for key, value in tags.items() if key not in remove})
+
+        return await self._administration.alter(name, change)
+
+    async def delete(self, name: str) -> None:
+        """Delete a queue and, unless it is attached to a topic, all that is in it. Raises NoSuchQueue."""
+        queue = queue_of(self.image, name)
+        if queue.is_attached:
+            # First: a queue that is made again under this name must not find what is left of this one.
+            await self._everywhere(queue, FORGET)
+        await self._administration.delete(name)
+
+    async def purge(self, name: str) -> None:
+        """All that is in the queue now is done. Raises NoSuchQueue."""
+        await self._everywhere(queue_of(self.image, name), PURGE)
+
+    # -- messages
+
+    def send(
+        self, queue: Queue, messages: Sequence[NewMessage]
+    ) -> "list[Sent | PenstockError] | Awaitable[list[Sent | PenstockError]]":
+        """Send messages; what became of each, in their order, when they are committed."""
+        return self.routing.send(queue, messages)
+
+    def receive(
+        self, queue: Queue, *, max_messages: int, visibility_ms: int, wait_ms: int, attempt_id: str = ""
+    ) -> "list[Delivered] | Awaitable[list[Delivered]]":
+        """Take messages in hand. Waits for some if there are none; raises OverLimit if too many are in flight.
+
+        Whoever cancels what it waits for gets none, and none are lost to others.
+        """
+        wish = self.wish(queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id))
+        outcome: Outcome[list[Delivered]] = Outcome()
+        receiving = self.receivers.receive(queue, wish, wait_ms, outcome)
+        return outcome.result(receiving.cancel)
+
+    def _holder(self, queue: Queue, attempt_id: str) -> str:
+        if not attempt_id:
+            return next(self._holders)
+        digest = hashlib.sha256(f"{queue.name}/{attempt_id}".encode()).hexdigest()
+        return f"attempt.{digest[:ATTEMPT_CHARS]}"
+
+    def wish(self, queue: Queue, holder: str, max_messages: int, visibility_ms: int, repeat: bool) -> Wish:
+        return Wish(
+            group=queue.name,
+            holder=holder,
+            max_messages=max_messages,
+            visibility_ms=visibility_ms,
+            settings=self.delivery_settings(queue),
+            delay_ms=queue.settings.delay_s * 1000,
+            repeat=repeat,
+        )
+
+    def settle(
+        self, queue: Queue, items: Sequence[Settlement]
+    ) -> "list[PenstockError | None] | Awaitable[list[PenstockError | None]]":
+        """Acknowledge messages; what went wrong with each, in their order: NotHeld and its kinds."""
+        return self.routing.settle(queue, items)
+
+    def delivery_settings(self, queue: Queue) -> DeliverySettings:
+        """How a queue's messages are delivered, as its settings and its dead-letter queue are now."""
+        image = self.image
+        known = self._settings.get(queue.name)
+        if known is not None and known[0] is image and known[1] is queue:
+            return known[2]
+        topic = image.topics.get(queue.topic_id)
+        count = len(topic.partitions) if topic is not None else 1
+        redrive = queue.settings.redrive
+        target = find_queue(image, redrive.queue) if redrive is not None else None
+        dead_letter = None
+        if target is not None:
+            dead_letter = DeadLetter(target.topic_id, len(image.topics[target.topic_id].partitions))
+        made = DeliverySettings(
+            max_deliveries=redrive.max_receive_count if redrive is not None and dead_letter is not None else 0,
+            is_fifo=queue.settings.is_fifo,
+            in_flight_max=share_of(IN_FLIGHT_MAX, count),
+            lookahead_max=share_of(LOOKAHEAD_MAX, count),
+            dead_letter=dead_letter,
+        )
+        if len(self._settings) >= _KEPT_SETTINGS:
+            self._settings.clear()
+        self._settings[queue.name] = image, queue, made
+        return made
+
+    # -- all partitions of a queue
+
+    async def counts(self, queue: Queue) -> Counts:
+        """How many messages a queue has, by their state. Raises QueueUnavailable."""
+        return sum_counts((await self._everywhere(queue, COUNT)).values())
+
+    async def _everywhere(self, queue: Queue, action: int) -> dict[int, Counts]:
+        request = QueueControlRequest(action=action, queue=queue.name, topic_id=queue.topic_id)
+        try:
+            return await self.routing.everywhere(queue, request, partial(self.control_here, queue, action))
+        except QueueUnavailable:
+            raise
+        except PenstockError as error:
+            raise QueueUnavailable(str(error)) from error
+
+    def control_here(self, queue: Queue, action: int, partition: QueuePartition, then: Take) -> None:
+        """Do something with a partition that is led here, and tell how it is then."""
+        if action == COUNT:
+            self._count_here(queue, partition, then)
+            return
+        runtime, name = partition.runtime, queue.name
+        stable = partition.partition.last_stable_offset
+        command: Any = Forget(name)
+        if action == PURGE:
+            command = Purge(name, stable) if partition.machine.group(name) is not None else SetPosition(name, stable)
+
+        def on_done(reply: Any) -> None:
+            if isinstance(reply, PenstockError):
+                then(reply)
+            else:
+                self._count_here(queue, partition, then)
+
+        runtime.submit(command, on_done)
+
+    def _count_here(self, queue: Queue, partition: QueuePartition, then: Take) -> None:
+        async def count() -> None:
+            try:
+                counts = await self.counting.counts(partition, queue.name, queue.settings.delay_s * 1000)
+                then(self._move_tasks.counted(partition, counts))
+            except PenstockError as error:
+                then(error)
+
+        self._spawn(count())
+
+    # -- moving messages elsewhere
+
+    async def start_move(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
+        """Move a dead-letter queue's messages back, or to a queue. Raises MoveTaskRunning, NoRedriveSource."""
+        return await self._move_tasks.start(source, destination, per_second)
+
+    async def moves(self, source: Queue) -> list[MoveTask]:
+        """The last ten tasks, the newest first."""
+        return await self._move_tasks.list(source)
+
+    async def cancel_move(self, handle: str) -> MoveTask:
+        """Stop a task; how far it has come. Raises NoSuchMoveTask."""
+        return await self._move_tasks.cancel(handle)

@@ -1,0 +1,41 @@
+"""The part of the tour that works off a queue, by the Python API."""
+
+import logging
+import threading
+from typing import Final
+
+import click
+
+IDLE_S: Final = 2.0
+_SHOWN: Final = """\
+  for job in mq.queue("{queue}").work():
+      handle(job.body)                        # deleted when it is done, given back when it fails"""
+
+
+def work_off(bootstrap: str, queue: str, workers: int, poison: str | None) -> int:
+    """Let workers handle all that there is, each on a connection of its own; `poison` is what they fail at."""
+    import penstock  # with the client library, which other commands do without
+
+    logging.getLogger("penstock.api").addHandler(logging.NullHandler())  # what fails is told here
+    click.secho(_SHOWN.format(queue=queue), fg="cyan")
+    done = [0] * workers
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        def handle(job: penstock.Job) -> None:
+            if job.body == poison:
+                with lock:
+                    click.echo(f"  worker {number + 1} fails at {job.body!r}, receive {job.receive_count}")
+                raise ValueError(job.body)
+
+        with penstock.connect(bootstrap) as mq:
+            done[number] = mq.queue(queue).work(handle, visibility="30s", backoff=0, idle_timeout_s=IDLE_S)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, count in enumerate(done):
+        click.echo(f"  worker {number + 1} has done {count}")
+    return sum(done)

@@ -1,0 +1,56 @@
+"""`penstock group describe` of a share group: several members may have a partition."""
+
+import click
+
+from penstock.cli.common import echo_json, echo_table, plural
+from penstock.client.groups import GroupDetail
+from penstock.client.share_groups import ShareOffset
+from penstock.foundation.ids import TopicPartition
+
+Offsets = dict[TopicPartition, ShareOffset]
+
+
+def show_share_group(detail: GroupDetail, offsets: Offsets, as_json: bool) -> None:
+    readers = {
+        name: [member for member in detail.members if name in member.partitions]
+        for name in sorted(offsets.keys() | {name for member in detail.members for name in member.partitions})
+    }
+    if as_json:
+        echo_json(_as_json(detail, offsets))
+        return
+    click.echo(
+        f"{detail.group}: {detail.state}, share group, {plural(len(detail.members), 'member')}, "
+        f"coordinator {detail.coordinator}\n"
+    )
+    if not readers:
+        click.echo("It has no partitions and has not begun anywhere.")
+        return
+    rows = []
+    for name, members in readers.items():
+        known = offsets.get(name, ShareOffset(start=None, lag=None))
+        clients = ", ".join(f"{member.client_id}@{member.host}" for member in members)
+        rows.append((name.topic, name.partition, known.start, known.lag, len(members), clients or None))
+    echo_table(["TOPIC", "#PARTITION", "#START", "#LEFT", "#MEMBERS", "CLIENTS"], rows)
+
+
+def _as_json(detail: GroupDetail, offsets: Offsets) -> dict[str, object]:
+    return {
+        "group": detail.group,
+        "state": detail.state,
+        "type": detail.kind,
+        "assignor": detail.assignor,
+        "coordinator": detail.coordinator,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(name) for name in member.partitions],
+            }
+            for member in detail.members
+        ],
+        "partitions": [
+            {"topic": name.topic, "partition": name.partition, "start_offset": known.start, "lag": known.lag}
+            for name, known in sorted(offsets.items())
+        ],
+    }

@@ -1,0 +1,146 @@
+"""What the commands about queues share: where queues are, who asks, durations, and what to do when they say no."""
+
+import functools
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from penstock.cli.common import Command, bootstrap_option, run
+from penstock.client.http import Endpoint
+from penstock.client.signing import AccessKeys, keys_of
+from penstock.client.sqs import NO_SUCH_QUEUE, SqsClient, SqsRefused, find_endpoints
+from penstock.foundation.durations import parse_duration
+
+T = TypeVar("T")
+
+_SIGNATURES: Final = {
+    "AccessDenied",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "MissingAuthenticationToken",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+}
+
+
+class Span(NamedTuple):
+    """Seconds that a queue takes."""
+
+    least: int
+    most: int
+
+
+DELAY: Final = Span(0, 900)
+VISIBILITY: Final = Span(0, 43_200)
+QUEUE_WAIT: Final = Span(0, 20)
+WAIT: Final = Span(0, 86_400)
+"""Of one command, which asks as often as it takes."""
+RETENTION: Final = Span(60, 3_155_760_000)
+
+
+def duration_option(name: str, span: Span, help: str) -> Callable[[Command], Command]:
+    """Whole seconds, written like `30s` or `5m`: the rest is rounded up."""
+
+    def parse(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+        if value is None:
+            return None
+        try:
+            found = ceil(parse_duration(value))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if not span.least <= found <= span.most:
+            raise click.BadParameter(f"{value!r} is out of bounds; expected {span.least} to {span.most} seconds")
+        return found
+
+    return click.option(name, metavar="DURATION", callback=parse, help=help)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where queues are, and who asks."""
+
+    bootstrap: str
+    endpoint: Endpoint | None
+    keys: AccessKeys | None
+
+    async def find(self) -> list[Endpoint]:
+        return [self.endpoint] if self.endpoint is not None else await find_endpoints(self.bootstrap)
+
+
+def access_options(command: Command) -> Command:
+    """The options that say where queues are; the command gets them as `access`."""
+
+    @functools.wraps(command)
+    def with_access(
+        *, bootstrap: str, endpoint: str | None, access_key: str | None, secret_key: str | None, **options: Any
+    ) -> Any:
+        try:
+            access = Access(
+                bootstrap=bootstrap,
+                endpoint=Endpoint.parse(endpoint) if endpoint else None,
+                keys=keys_of(os.environ, access_key, secret_key),
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        return command(access=access, **options)
+
+    found: Any = with_access
+    found = click.option("--secret-key", metavar="TEXT", help="Its secret.  [env var: AWS_SECRET_ACCESS_KEY]")(found)
+    found = click.option(
+        "--access-key", metavar="TEXT", help="Whose key signs requests.  [env var: AWS_ACCESS_KEY_ID]"
+    )(found)
+    found = click.option(
+        "--endpoint",
+        metavar="URL",
+        envvar="PENSTOCK_ENDPOINT",
+        show_envvar=True,
+        help="Where queues are served, if the brokers are not to be asked.",
+    )(found)
+    options: Command = bootstrap_option(found)
+    return options
+
+
+def ask(access: Access, work: Callable[[SqsClient], Awaitable[T]], queue: str = "") -> T:
+    """Have something done with queues; what is refused says what to do next."""
+
+    async def inside() -> T:
+        sqs = SqsClient(access.find, keys=access.keys)
+        try:
+            return await work(sqs)
+        except SqsRefused as error:
+            raise refused(error, queue) from error
+        finally:
+            sqs.close()
+
+    return run(inside())
+
+
+def refused(error: SqsRefused, queue: str) -> click.ClickException:
+    if error.reason == NO_SUCH_QUEUE:
+        return click.ClickException(
+            f"there is no queue {queue!r}; make it with `penstock queue create {queue}`, or see what there is with "
+            "`penstock queue list`"
+        )
+    if error.reason in _SIGNATURES:
+        advice = "; give --access-key and --secret-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        return click.ClickException(f"{error.message.rstrip('.')} ({error.reason}){advice}")
+    of = f"queue {queue!r}: " if queue else ""
+    return click.ClickException(f"{of}{' '.join(error.message.split()).rstrip('.')} ({error.reason})")
+
+
+def format_seconds(seconds: float) -> str:
+    """
+    >>> format_seconds(345_600), format_seconds(90), format_seconds(3)
+    ('4d', '1m 30s', '3s')
+    """
+    parts = []
+    left = int(seconds)
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"

@@ -1,0 +1,76 @@
+"""How a queue is to be, in the words of CreateQueue. Pure."""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+FIFO_SUFFIX: Final = ".fifo"
+RETENTION_S_MAX: Final = 1_209_600
+"""The longest that AWS has a name for: 14 days."""
+MAX_RECEIVES: Final = 5
+"""If a queue has a dead-letter queue and nobody says after how many receives."""
+_ARN: Final = "arn:aws:sqs:us-east-1:000000000000:"
+"""Of an ARN, the name at its end counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQueue:
+    """What is asked for; None: as it is usual."""
+
+    fifo: bool = False
+    delay_s: int | None = None
+    visibility_s: int | None = None
+    wait_s: int | None = None
+    retention_s: int | None = None
+    dead_letter: str | None = None
+    """Where messages go that were received too often."""
+    max_receives: int | None = None
+    from_topic: str | None = None
+    """The topic to be attached to, instead of one of its own."""
+    partitions: int | None = None
+    content_based_deduplication: bool = False
+
+    def attributes(self) -> dict[str, str]:
+        """
+        >>> NewQueue(fifo=True, delay_s=5).attributes()
+        {'FifoQueue': 'true', 'DelaySeconds': '5'}
+        """
+        found = {"FifoQueue": "true"} if self.fifo else {}
+        retention = "MessageRetentionPeriod"
+        if self.retention_s is not None and self.retention_s > RETENTION_S_MAX:
+            retention = "PenstockRetentionPeriod"
+        whole = {
+            "DelaySeconds": self.delay_s,
+            "VisibilityTimeout": self.visibility_s,
+            "ReceiveMessageWaitTimeSeconds": self.wait_s,
+            retention: self.retention_s,
+            "PenstockPartitions": self.partitions,
+        }
+        found |= {name: str(value) for name, value in whole.items() if value is not None}
+        if self.fifo and self.partitions is not None and self.partitions > 1:
+            # Duplicates of a whole queue can be told by one leader only.
+            found |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+        if self.content_based_deduplication:
+            found["ContentBasedDeduplication"] = "true"
+        if self.from_topic is not None:
+            found["PenstockTopic"] = self.from_topic
+        if self.dead_letter is not None:
+            policy = {
+                "deadLetterTargetArn": arn_of(self.dead_letter),
+                "maxReceiveCount": self.max_receives or MAX_RECEIVES,
+            }
+            found["RedrivePolicy"] = json.dumps(policy)
+        return found
+
+
+def arn_of(name: str) -> str:
+    return _ARN + name
+
+
+def name_of(url_or_arn: str) -> str:
+    """The name of a queue in its URL or its ARN.
+
+    >>> name_of("http://127.0.0.1:9324/000000000000/jobs"), name_of("arn:aws:sqs:eu-west-1:1:jobs")
+    ('jobs', 'jobs')
+    """
+    return url_or_arn.rpartition("/")[2].rpartition(":")[2]

@@ -1,0 +1,60 @@
+"""Share groups, seen from outside: their members, and how far they are (KIP-932)."""
+
+from dataclasses import dataclass
+
+from penstock.client.cluster import KafkaClient
+from penstock.client.errors import UnsupportedByBroker, check
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicPartition
+from penstock.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from penstock.wire.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOffset:
+    """How far a share group is in a partition."""
+
+    start: int | None
+    """The first message that is not finished; None: the group has not begun there."""
+    lag: int | None
+    """Messages that are not finished, if the broker says so."""
+
+
+async def describe_share_group(client: KafkaClient, group: str, node_id: int) -> DescribedGroup | None:
+    """A share group, asked of its coordinator; None if there is none of that name."""
+    request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    try:
+        response: ShareGroupDescribeResponse = await client.request(node_id, request)
+    except UnsupportedByBroker:
+        return None
+    (found,) = response.groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    check(found.error_code, f"share group {group!r}", found.error_message)
+    return found
+
+
+async def share_group_offsets(client: KafkaClient, group: str, node_id: int) -> dict[TopicPartition, ShareOffset]:
+    """How far a share group is, wherever it has been, asked of its coordinator."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+    response: DescribeShareGroupOffsetsResponse = await client.request(
+        node_id, DescribeShareGroupOffsetsRequest(groups=[wanted])
+    )
+    (found,) = response.groups
+    check(found.error_code, f"share group {group!r}", found.error_message)
+    return {
+        TopicPartition(topic.topic_name, entry.partition_index): ShareOffset(
+            start=entry.start_offset if entry.start_offset >= 0 else None,
+            lag=entry.lag if entry.lag >= 0 else None,
+        )
+        for topic in found.topics
+        for entry in topic.partitions
+    }

@@ -1,0 +1,74 @@
+"""Who holds a partition and who leads it, as the store has it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from penstock.cluster import keys
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+
+
+class Place(NamedTuple):
+    """One partition of one topic that is never made again."""
+
+    topic_id: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who holds a partition and who leads it; changed by compare-and-set on its own key."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    leader_broker_epoch: int = NO_EPOCH
+    """The registration that the leader was elected in. One that was restarted since does not lead in this epoch."""
+    reserved_from: int = 0
+    reserved_to: int = 0
+    """The offsets that a memory partition may give. When it restarts, empty, it begins above all it ever gave."""
+    version: int = 0
+    """The store's version of this state: the condition of the next change."""
+
+    def dump(self) -> bytes:
+        """As the store holds it."""
+        value = asdict(self)
+        del value["version"]
+        return keys.encode(value)
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any], version: int) -> "PartitionState":
+        return cls(
+            replicas=tuple(value["replicas"]),
+            leader=value["leader"],
+            leader_epoch=value["leader_epoch"],
+            isr=tuple(value["isr"]),
+            adding=tuple(value["adding"]),
+            removing=tuple(value["removing"]),
+            leader_broker_epoch=value.get("leader_broker_epoch", NO_EPOCH),
+            reserved_from=value["reserved_from"],
+            reserved_to=value["reserved_to"],
+            version=version,
+        )
+
+    @property
+    def in_memory(self) -> bool:
+        return self.reserved_to > 0
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether not all of the replicas are in sync; one that is being added may lag."""
+        return len(self.isr) < len(self.replicas) and not {*self.replicas} <= {*self.isr, *self.adding}
+
+
+Placed = tuple[Place, PartitionState]

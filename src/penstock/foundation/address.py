@@ -1,0 +1,32 @@
+"""Where something listens."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`HOST:PORT`, `[::1]:PORT` too.
+
+        >>> Address.parse("127.0.0.1:9092").port
+        9092
+        """
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:9092")
+        return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
+
+    def found_at(self, host: str) -> "Address":
+        """Where others find what listens here: at this host, if it listens at every address.
+
+        >>> str(Address.parse("0.0.0.0:9324").found_at("queue.example.org"))
+        'queue.example.org:9324'
+        """
+        return Address(host=host, port=self.port) if self.host in ("0.0.0.0", "::") else self
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

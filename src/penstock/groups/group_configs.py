@@ -1,0 +1,187 @@
+"""Settings that a group may have of its own: the resource type GROUP of DescribeConfigs (KIP-848, KIP-932). Pure."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.settings import Kind, Setting, Table, switch
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+BY_DURATION: Final = "by_duration:"
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
+_DURATION: Final = re.compile(
+    r"P(?=\d|T\d)(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
+)
+"""ISO 8601, as java.time.Duration reads it, without signs."""
+
+
+def _inherited(name: str, broker_name: str, default: int, doc: str) -> Setting:
+    return Setting(name=name, kind=Kind.INT, default=str(default), minimum=1, doc=doc, broker_name=broker_name)
+
+
+GROUP_CONFIGS: Final = Table(
+    [
+        _inherited(
+            "consumer.session.timeout.ms",
+            "group.consumer.session.timeout.ms",
+            45_000,
+            "How long a consumer group's member may be silent.",
+        ),
+        _inherited(
+            "consumer.heartbeat.interval.ms",
+            "group.consumer.heartbeat.interval.ms",
+            5000,
+            "How often members of a consumer group are to be heard.",
+        ),
+        _inherited(
+            "share.session.timeout.ms",
+            "group.share.session.timeout.ms",
+            45_000,
+            "How long a share group's member may be silent.",
+        ),
+        _inherited(
+            "share.heartbeat.interval.ms",
+            "group.share.heartbeat.interval.ms",
+            5000,
+            "How often members of a share group are to be heard.",
+        ),
+        _inherited(
+            "share.record.lock.duration.ms",
+            "group.share.record.lock.duration.ms",
+            30_000,
+            "How long a message is with the member that has acquired it, unless it says otherwise.",
+        ),
+        _inherited(
+            "share.delivery.count.limit",
+            "group.share.delivery.count.limit",
+            5,
+            "How often a message is delivered before it is given up.",
+        ),
+        _inherited(
+            "share.partition.max.record.locks",
+            "group.share.partition.max.record.locks",
+            2000,
+            "Messages of a partition that may be with members of the group at one time.",
+        ),
+        Setting(
+            name="share.auto.offset.reset",
+            kind=Kind.STRING,
+            default=LATEST,
+            doc="Where a share group begins in a partition: latest, earliest, or by_duration:PnDTnHnMn.nS ago.",
+        ),
+        Setting(
+            name="share.isolation.level",
+            kind=Kind.STRING,
+            default=READ_UNCOMMITTED,
+            choices=(READ_COMMITTED, READ_UNCOMMITTED),
+            doc="Whether a share group waits for the end of transactions, and is not given what was aborted.",
+        ),
+        switch(
+            "share.renew.acknowledge.enable", "true", "Whether members may have more time for a message (KIP-1222)."
+        ),
+        Setting(
+            name="errors.deadletterqueue.topic.name",
+            kind=Kind.STRING,
+            default="",
+            doc="Where messages go that are rejected, or were delivered too often (KIP-1191); empty: nowhere.",
+        ),
+    ]
+)
+
+_WITHIN: Final = (
+    ("share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    ("share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    (
+        "share.record.lock.duration.ms",
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    ("share.delivery.count.limit", "group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"),
+    (
+        "share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+)
+"""What a group may set, and the broker's bounds for it."""
+
+
+def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
+    """Raises InvalidConfig unless a group may have these settings. `broker` gives a broker's setting, parsed."""
+    for name, text in overrides.items():
+        GROUP_CONFIGS.get(name).parse(text)
+    for name, low_name, high_name in _WITHIN:
+        low, high = broker(low_name), broker(high_name)
+        if name in overrides and not low <= int(overrides[name]) <= high:
+            raise InvalidConfig(
+                f"{name}={overrides[name]} is not allowed; {low_name} is {low}, {high_name} is {high}"
+            )
+    reset_before_ms(overrides.get("share.auto.offset.reset", LATEST))
+    for kind in ("consumer", "share"):
+        session_ms = group_value(f"{kind}.session.timeout.ms", overrides, broker)
+        interval_ms = group_value(f"{kind}.heartbeat.interval.ms", overrides, broker)
+        is_own = f"{kind}.session.timeout.ms" in overrides or f"{kind}.heartbeat.interval.ms" in overrides
+        if is_own and session_ms <= interval_ms:
+            raise InvalidConfig(
+                f"{kind}.session.timeout.ms={session_ms} is not allowed; "
+                f"expected more than {kind}.heartbeat.interval.ms, which is {interval_ms}"
+            )
+
+
+def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str], Any]) -> Any:
+    """What a group's setting comes to: its own, or the broker's, or the default."""
+    setting = GROUP_CONFIGS.get(name)
+    if name in overrides:
+        return setting.parse(overrides[name])
+    return setting.parse(setting.default) if setting.broker_name is None else broker(setting.broker_name)
+
+
+def reset_before_ms(text: str) -> int | None:
+    """How long before now a group begins, by `share.auto.offset.reset`; None: at the end or the beginning.
+
+    >>> reset_before_ms("by_duration:PT1H0.5S")
+    3600500
+    """
+    if text in (LATEST, EARLIEST):
+        return None
+    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+    if found is None:
+        raise InvalidConfig(
+            f"share.auto.offset.reset={text!r} is not allowed; expected {LATEST}, {EARLIEST} or {BY_DURATION}PT1H"
+        )
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupConfig:
+    """How a share group delivers, parsed."""
+
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    partition_max_record_locks: int
+    auto_offset_reset: str
+    is_stable: bool
+    """Whether it waits for the end of transactions."""
+    may_renew: bool
+    dead_letter_topic: str
+
+    @classmethod
+    def of(cls, overrides: Mapping[str, str], broker: Callable[[str], Any]) -> "ShareGroupConfig":
+        def value(name: str) -> Any:
+            return group_value(name, overrides, broker)
+
+        return cls(
+            record_lock_duration_ms=value("share.record.lock.duration.ms"),
+            delivery_count_limit=value("share.delivery.count.limit"),
+            partition_max_record_locks=value("share.partition.max.record.locks"),
+            auto_offset_reset=value("share.auto.offset.reset"),
+            is_stable=value("share.isolation.level") == READ_COMMITTED,
+            may_renew=value("share.renew.acknowledge.enable"),
+            dead_letter_topic=value("errors.deadletterqueue.topic.name"),
+        )

@@ -1,0 +1,298 @@
+"""One share group (KIP-932): its members work off the same messages, and each is told where to fetch them. Pure, and
+a part of the coordinator's state machine: see foundation/decision.py.
+
+Which message is with whom is not decided here, but by the leader of its partition: see queues/. Here it is known in
+which topics the group has such delivery state, so that it goes when the group does: see share_delivery.py.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.timers import Timers
+from penstock.groups import share_records
+from penstock.groups.assignors import Subscriber
+from penstock.groups.commands import AddCompanions
+from penstock.groups.consumer import RETRY_MS, SESSION
+from penstock.groups.consumer_members import JOINING
+from penstock.groups.errors import GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.records import SHARE_GROUP_MEMBER_METADATA
+from penstock.groups.settings import GroupSettings
+from penstock.groups.share_assignor import assign_simple
+from penstock.groups.share_delivery import DROPPING, Dropping
+from penstock.groups.share_describing import describe_share_group
+from penstock.groups.share_members import NOTHING_ASSIGNED, ShareMember
+from penstock.groups.share_records import Delivering
+from penstock.groups.share_requests import assignment_of, can_deliver, check_epoch, updated
+from penstock.groups.share_state import ShareDraft, ShareState
+from penstock.groups.subscriptions import metadata_hash
+from penstock.wire.messages.share_group_describe import DescribedGroup
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+SOON_MS: Final = 200
+"""When a member is to be heard of that will be assigned something in a moment."""
+
+
+class ShareGroup:
+    """All members of one group, their target, and where the group has delivery state."""
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        settings: Callable[[], GroupSettings],
+        image: Callable[[], ClusterImage],
+        timers: Timers[tuple[str, str, str]],
+    ) -> None:
+        self.group_id: Final = group_id
+        self._settings = settings
+        self._image = image
+        self._timers = timers
+        self.state: Final = ShareState()
+        """To be read; only `apply_record` changes it."""
+        self.dropping: Final = Dropping(group_id, self.state)
+        self._seen: tuple[ClusterImage | None, Delivering, int] = (None, share_records.NOWHERE, 0)
+        """What topics were looked up by, and the group epoch that this has come to."""
+
+    # -- what holds
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._settings()
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.members
+
+    @property
+    def state_name(self) -> str:
+        """Empty, Stable or Dead."""
+        return self.state.name
+
+    def subscribes_to(self, topic: str) -> bool:
+        return topic in self.state.subscribed()
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Share groups have no committed offsets."""
+        raise GroupIdNotFound(f"{self.group_id!r} is a share group, not a consumer group")
+
+    def describe(self) -> DescribedGroup:
+        return describe_share_group(self.group_id, self.state, self.image)
+
+    def member(self, member_id: str) -> ShareMember:
+        """Raises UnknownMemberId."""
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id!r} is no member of share group {self.group_id!r}; it has to join")
+        return member
+
+    # -- records
+
+    def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
+        """A record was persisted, or is read back: the only place that changes what the group remembers."""
+        self.state.apply(kind, key, value)
+        if kind == SHARE_GROUP_MEMBER_METADATA and value is None:
+            self._timers.cancel(self._timer(SESSION, key.member_id))
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything was read back: members have as long to be heard of as if they had just been."""
+        for member_id in self.state.members:
+            self._expect(member_id, now_ms)
+        if self.state.delivering.deleting:
+            self._timers.set(self._timer(DROPPING, ""), now_ms)
+
+    def tombstones(self) -> tuple[StateRecord, ...]:
+        """What removes the group."""
+        changes = share_records.without_members(self.group_id, self.state.members)
+        changes += share_records.without_group(self.group_id)
+        return tuple(map(share_records.to_record, changes))
+
+    # -- heartbeats
+
+    def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        """A member joins, stays or leaves; what it says makes sense (`check_heartbeat`).
+
+        Raises Kafka's errors, and then nothing has changed.
+        """
+        if ask.body.member_epoch < JOINING:
+            return self._leave(ticket, ask.body, now_ms)
+        return self._stay(ticket, ask, now_ms)
+
+    def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: ShareGroupHeartbeatRequest = ask.body
+        draft = ShareDraft(self.state)
+        before = self._admit(request)
+        member = updated(before, ask)
+        self._note(draft, before, member, now_ms)
+        after = self._reconciled(draft.state, member)
+        if after.epoch != member.epoch or after.assigned != member.assigned:
+            draft.put(share_records.current_assignment(self.group_id, after))
+        self._expect(after.member_id, now_ms)
+        told = request.member_epoch == JOINING or after.assigned != before.assigned
+        wishes = self._wishes(draft.state)
+        interval_ms = self.settings.share_heartbeat_interval_ms
+        response = ShareGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            member_id=after.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=min(interval_ms, SOON_MS) if wishes else interval_ms,
+            assignment=assignment_of(after) if told else None,
+        )
+        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=wishes)
+
+    def _admit(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
+        """Who speaks: a member, or one that becomes a member now."""
+        if request.member_epoch == JOINING and request.member_id not in self.state.members:
+            size_max = self.settings.share_size_max
+            if len(self.state.members) >= size_max:
+                raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
+            return ShareMember(member_id=request.member_id)
+        member = self.member(request.member_id)
+        check_epoch(member, request.member_epoch)
+        return member
+
+    def _note(self, draft: ShareDraft, before: ShareMember, member: ShareMember, now_ms: int) -> None:
+        """Note what a member says about itself, and let the group's epoch and its target follow."""
+        is_new = member.member_id not in draft.state.members
+        if is_new or member is not before:
+            draft.put(share_records.member_metadata(self.group_id, member))
+        is_urgent = is_new or member.topic_names != before.topic_names
+        if is_urgent or not self._has_seen():
+            self._resolve(draft, is_urgent)
+        if draft.state.epoch > draft.state.target_epoch:
+            self._aim(draft, now_ms)
+
+    def _reconciled(self, state: ShareState, member: ShareMember) -> ShareMember:
+        """There is nothing to give up first: a partition may be with several members."""
+        if member.epoch == state.target_epoch:
+            return member
+        return member._replace(
+            epoch=state.target_epoch,
+            previous_epoch=member.epoch,
+            assigned=state.targets.get(member.member_id, NOTHING_ASSIGNED),
+        )
+
+    def _wishes(self, state: ShareState) -> tuple[AddCompanions, ...]:
+        """Delivery state needs a place before anything is assigned; it is asked for until it is there."""
+        topics = (self.image.by_name.get(name) for name in state.subscribed())
+        lacking = frozenset(
+            topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
+        )
+        return (AddCompanions(topic_ids=lacking),) if lacking else ()
+
+    # -- leaving
+
+    def _leave(self, ticket: Ticket, request: ShareGroupHeartbeatRequest, now_ms: int) -> Decision:
+        member = self.member(request.member_id)
+        response = ShareGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=0,
+        )
+        return Decision(persist=self._without(member), replies=(Reply(ticket=ticket, value=response),))
+
+    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """A timer is due: a member was silent for too long, or delivery state is still to be dropped."""
+        if kind == DROPPING:
+            decision = self.dropping.remind()
+            if decision.effects:
+                self.expect_dropped(now_ms)
+            return decision
+        member = self.state.members.get(member_id)
+        if member is None or kind != SESSION:
+            return NOTHING
+        self._timers.set(self._timer(SESSION, member_id), now_ms + RETRY_MS)
+        return Decision(persist=self._without(member))
+
+    def _without(self, member: ShareMember) -> tuple[StateRecord, ...]:
+        """What removes a member. The target follows with the next heartbeat of another one."""
+        draft = ShareDraft(self.state)
+        draft.put(*share_records.without_members(self.group_id, (member.member_id,)))
+        self._resolve(draft, True)
+        if not draft.state.members:
+            draft.put(share_records.target_epoch(self.group_id, draft.state.epoch, 0))
+        return draft.records
+
+    # -- topics
+
+    def topics_changed(self, now_ms: int) -> Decision:
+        """The image is a new one. What that changes for members they hear in their next heartbeats."""
+        if self._has_seen():
+            return NOTHING
+        draft = ShareDraft(self.state)
+        known = draft.state.delivering
+        left = Delivering(
+            {topic_id: entry for topic_id, entry in known.topics.items() if topic_id in self.image.topics},
+            {topic_id: name for topic_id, name in known.deleting.items() if topic_id in self.image.topics},
+        )
+        if left != known:  # with a topic its delivery state is gone
+            draft.put(share_records.delivering(self.group_id, left))
+        if draft.state.members:
+            self._resolve(draft, False)
+        return Decision(persist=draft.records)
+
+    def _has_seen(self) -> bool:
+        """Whether topics were looked up as they are now, and what came of it was persisted."""
+        image, delivering, epoch = self._seen
+        return image is self.image and delivering is self.state.delivering and epoch <= self.state.epoch
+
+    def _names(self, state: ShareState, names: Iterable[str]) -> list[str]:
+        """Of the topics that can be assigned: not those whose delivery state is on its way out."""
+        found = ((name, self.image.by_name.get(name)) for name in names)
+        return [
+            name
+            for name, topic in found
+            if topic is not None and can_deliver(topic) and topic.topic_id not in state.delivering.deleting
+        ]
+
+    def _resolve(self, draft: ShareDraft, is_urgent: bool) -> None:
+        """Look at the topics: a new group epoch if that changes anything, or if urgent."""
+        digest = metadata_hash(self._names(draft.state, draft.state.subscribed()), self.image)
+        if is_urgent or digest != draft.state.metadata_hash:
+            draft.put(share_records.group_epoch(self.group_id, draft.state.epoch + 1, digest))
+        self._seen = (self.image, self.state.delivering, draft.state.epoch)
+
+    def _aim(self, draft: ShareDraft, now_ms: int) -> None:
+        """Work out the target for the group's epoch: what differs from the last one, and its epoch."""
+        image, state = self.image, draft.state
+        subscribers = [
+            Subscriber(
+                member.member_id,
+                None,
+                frozenset(image.by_name[name].topic_id for name in self._names(state, member.topic_names)),
+                state.targets.get(member.member_id, NOTHING_ASSIGNED),
+            )
+            for member in state.members.values()
+        ]
+        topics = frozenset().union(*(one.topics for one in subscribers))
+        partitions = {topic_id: sorted(image.topics[topic_id].partitions) for topic_id in topics}
+        for member_id, share in assign_simple(subscribers, partitions).items():
+            if state.targets.get(member_id) != share:
+                draft.put(share_records.target(self.group_id, member_id, share))
+        draft.put(share_records.target_epoch(self.group_id, state.epoch, now_ms))
+        known = draft.state.delivering
+        counts = {topic_id: (image.topics[topic_id].name, len(partitions[topic_id])) for topic_id in topics}
+        if any(known.topics.get(topic_id) != entry for topic_id, entry in counts.items()):
+            wider = Delivering({**known.topics, **counts}, known.deleting)
+            draft.put(share_records.delivering(self.group_id, wider))
+
+    # -- timers
+
+    def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
+        return (self.group_id, kind, member_id)
+
+    def _expect(self, member_id: str, now_ms: int) -> None:
+        """The member has to be heard of within its session timeout."""
+        self._timers.set(self._timer(SESSION, member_id), now_ms + self.settings.share_session_timeout_ms)
+
+    def expect_dropped(self, now_ms: int) -> None:
+        """Delivery state has to be dropped within some time, or it is asked for again."""
+        self._timers.set(self._timer(DROPPING, ""), now_ms + RETRY_MS)

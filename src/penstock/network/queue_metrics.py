@@ -1,0 +1,49 @@
+"""How the queues are on the partitions that this broker leads; the sum over all brokers tells of all."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from penstock.broker.queues.counting import oldest_ms, sum_counts
+from penstock.broker.queues.service import QueueService
+from penstock.foundation.clock import Clock
+
+QUEUES_MAX: Final = 1000
+"""Queues that are told of one by one: a scrape stays small whatever there is."""
+
+
+class QueueMetrics:
+    """Looks when it is asked."""
+
+    def __init__(self, service: QueueService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        messages = GaugeMetricFamily(
+            "penstock_queue_messages",
+            "Messages of a queue on partitions led here, by what they wait for",
+            labels=["queue", "state"],
+        )
+        ages = GaugeMetricFamily(
+            "penstock_queue_oldest_seconds",
+            "Age of the oldest message of a queue that is not finished, on partitions led here",
+            labels=["queue"],
+        )
+        queues = self._service.queues()
+        for name in sorted(queues)[:QUEUES_MAX]:
+            partitions = self._service.hosting.of_topic(queues[name].topic_id)
+            if not partitions:
+                continue
+            counts = sum_counts(self._service.counting.estimate(partition, name) for partition in partitions)
+            for state, number in counts._asdict().items():
+                messages.add_metric([name, state], number)
+            sent_ms = [time for partition in partitions if (time := oldest_ms(partition, name)) is not None]
+            ages.add_metric([name], max(0, self._clock.now_ms() - min(sent_ms)) / 1000 if sent_ms else 0)
+        yield messages
+        yield ages
+        yield GaugeMetricFamily("penstock_queues", "Queues that this broker knows of", value=len(queues))
+        yield GaugeMetricFamily(
+            "penstock_queue_receivers", "Receives that wait at this broker", value=len(self._service.receivers)
+        )

@@ -1,0 +1,168 @@
+"""Who gets which messages of a standard queue or a share group: decided, not done. Pure.
+
+What was available before comes first, in the order of offsets, then what nobody has looked at. For FIFO queues see
+fifo.py.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.queues.commands import UNKNOWN, Acquire, Acquired, Fresh
+from penstock.queues.delivery import Delivery
+from penstock.queues.draft import Draft
+from penstock.queues.errors import OverLimit
+from penstock.queues.records import Parcel
+from penstock.queues.settings import DELAY_STEP_MS
+
+BURIED_MAX: Final = 200
+"""Dead parcels that one decision takes away: it is one batch, and logs take those of up to 1 MiB."""
+
+
+def acquire(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
+    """Decide who gets what. `delivery` has advanced to now. Raises OverLimit."""
+    room = command.settings.in_flight_max - delivery.in_flight
+    if room <= 0:
+        raise OverLimit(
+            f"{delivery.in_flight} messages of {delivery.name!r} are in flight here, at most"
+            f" {command.settings.in_flight_max}; delete those that are worked off"
+        )
+    if command.max_messages == 1 and not delivery.ready:
+        single = _take_one(draft, delivery, command, now_ms)
+        if single is not None:
+            return (single,)
+    hands = _Hands(draft, delivery, command, now_ms, room)
+    if delivery.ready:
+        hands.take_ready()
+    if command.fresh or command.fresh_end != UNKNOWN:
+        hands.take_fresh()
+    return hands.close()
+
+
+def _take_one(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> Acquired | None:
+    """The shortest way to what most receives come to: the next fresh message. None if it is not that simple."""
+    fresh = fresh_of(delivery, command)
+    if not fresh or fresh[0].due_ms > now_ms or (command.whole_ranges and len(fresh) > 1):
+        return None
+    offset = fresh[0].offset
+    due_ms = now_ms + command.visibility_ms
+    draft.position(delivery, max(offset + 1, command.fresh_end) if len(fresh) == 1 else offset + 1)
+    draft.put(delivery, Parcel(offset, offset, 1, due_ms, command.holder, now_ms))
+    return Acquired(offset, offset, 1, now_ms, due_ms)
+
+
+class _Hands:
+    """What one holder gets by one decision."""
+
+    __slots__ = ("_command", "_delivery", "_draft", "_due_ms", "_now_ms", "_room", "_taken", "_want")
+
+    def __init__(self, draft: Draft, delivery: Delivery, command: Acquire, now_ms: int, room: int) -> None:
+        self._draft = draft
+        self._delivery = delivery
+        self._command = command
+        self._now_ms = now_ms
+        self._due_ms = now_ms + command.visibility_ms
+        self._room = room
+        self._want = min(command.max_messages, room)
+        """How many more it may get; with whole ranges, how many before it gets no further one."""
+        self._taken: list[Parcel] = []
+
+    def take_ready(self) -> None:
+        delivery, draft, settings = self._delivery, self._draft, self._command.settings
+        limit = settings.max_deliveries
+        buried = 0
+        for first in delivery.ready:
+            if self._want <= 0 or buried >= BURIED_MAX:
+                return
+            parcel = delivery.parcels[first]
+            if limit and parcel.count >= limit:
+                draft.bury(delivery, parcel, settings)
+                buried += 1
+                continue
+            size = min(parcel.size, self._room if self._command.whole_ranges else self._want)
+            last = first + size - 1
+            if self._hold(first, last, parcel.count + 1, parcel.first_received_ms or self._now_ms):
+                draft.drop(delivery, first)  # it goes on from the one before it
+            if last < parcel.last:
+                draft.put(delivery, parcel.part(last + 1, parcel.last))
+
+    def take_fresh(self) -> None:
+        """Fresh messages that are due; those before them that are not become delayed parcels."""
+        delivery, command, now_ms = self._delivery, self._command, self._now_ms
+        fresh = fresh_of(delivery, command)
+        if fresh is None:
+            return
+        end, bytes_left, is_first = delivery.end, command.max_bytes, not self._taken
+        want = self._room if command.whole_ranges and self._want > 0 else self._want
+        early: list[Fresh] = []
+        for one in fresh:
+            if one.due_ms > now_ms:
+                early.append(one)
+                continue
+            bytes_left -= one.size
+            if want <= 0 or (bytes_left < 0 and not is_first):
+                break
+            if early:
+                set_aside(self._draft, delivery, early)
+                early = []
+            self._hold(one.offset, one.offset, 1, now_ms)
+            end = one.offset + 1
+            want -= 1
+            is_first = False
+        else:
+            if early and command.looks_on:
+                set_aside(self._draft, delivery, early)
+                end = early[-1].offset + 1
+                early = []
+            if not early:
+                end = max(end, command.fresh_end)
+        if end != delivery.end:
+            self._draft.position(delivery, end)
+
+    def _hold(self, first: int, last: int, count: int, received_ms: int) -> bool:
+        """Take consecutive messages in hand; whether they are one parcel with those before."""
+        size = last - first + 1
+        self._want -= size
+        self._room -= size
+        taken = self._taken
+        if taken:
+            before = taken[-1]
+            if before.last + 1 == first and before.count == count and before.first_received_ms == received_ms:
+                taken[-1] = before.part(before.first, last)
+                return True
+        taken.append(Parcel(first, last, count, self._due_ms, self._command.holder, received_ms))
+        return False
+
+    def close(self) -> tuple[Acquired, ...]:
+        draft, delivery = self._draft, self._delivery
+        for parcel in self._taken:
+            draft.put(delivery, parcel)
+        return tuple(
+            Acquired(one.first, one.last, one.count, one.first_received_ms, one.due_ms) for one in self._taken
+        )
+
+
+def fresh_of(delivery: Delivery, command: Acquire) -> Sequence[Fresh] | None:
+    """Those of the messages that were read ahead that nobody has looked at; None if they cannot be used."""
+    if command.fresh_from > delivery.end or len(delivery.parcels) >= command.settings.parcels_max:
+        return None
+    fresh, end = command.fresh, delivery.end
+    if fresh and fresh[0].offset < end:
+        return [one for one in fresh if one.offset >= end]
+    return fresh
+
+
+def set_aside(draft: Draft, delivery: Delivery, early: Sequence[Fresh]) -> None:
+    """Messages that are not due become parcels of one due time each, as few as can be."""
+    first = last = -1
+    due_ms = 0
+    for one in early:
+        # Late by less than a step, so that those of one second are one parcel.
+        step_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS
+        if one.offset == last + 1 and step_ms == due_ms:
+            last = one.offset
+            continue
+        if first >= 0:
+            draft.put(delivery, Parcel(first, last, 0, due_ms))
+        first = last = one.offset
+        due_ms = step_ms
+    draft.put(delivery, Parcel(first, last, 0, due_ms))

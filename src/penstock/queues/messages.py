@@ -1,0 +1,81 @@
+"""What a message is called outside: its id, its receipt, and the headers of records that are ours."""
+
+import binascii
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from penstock.queues.errors import InvalidReceipt
+from penstock.queues.records import KEY_ERRORS
+
+OWN_PREFIX: Final = "penstock-"
+"""Headers that begin so are ours, and are not shown as message attributes."""
+ATTRIBUTE_TYPES: Final = "penstock-attribute-types"
+DEDUPLICATION_ID: Final = "penstock-deduplication-id"
+DELAY_MS: Final = "penstock-delay-ms"
+MESSAGE_ID: Final = "penstock-message-id"
+SOURCE_ARN: Final = "penstock-source-arn"
+RECEIVE_COUNT: Final = "penstock-receive-count"
+SENT_AT: Final = "penstock-sent-at"
+SENDER: Final = "penstock-sender"
+TRACE: Final = "penstock-trace"
+
+GROUP_BYTES_MAX: Final = 1024
+RECEIPT_VERSION: Final = 1
+_RECEIPT: Final = struct.Struct(">B16siq")  # version, topic id, partition, offset; the rest is the holder
+_PLACE: Final = struct.Struct(">16siq")
+
+
+def message_id(topic_id: bytes, partition: int, offset: int) -> str:
+    """The id of a message that was sent here: a UUID, always the same for the same place.
+
+    >>> message_id(bytes(16), 0, 0) == message_id(bytes(16), 0, 0) != message_id(bytes(16), 0, 1)
+    True
+    """
+    text = blake2b(_PLACE.pack(topic_id, partition, offset), digest_size=16).hexdigest()
+    # Version 8 is for ids that are made in ways of one's own (RFC 9562).
+    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{'89ab'[int(text[16], 16) & 3]}{text[17:20]}-{text[20:]}"
+
+
+def message_group(key: bytes | None) -> str:
+    """The message group that a record is of in a FIFO queue: its key, or the one of all that have none.
+
+    >>> message_group(b"customer-7"), message_group(None)
+    ('customer-7', '')
+    """
+    if not key:
+        return ""
+    if len(key) > GROUP_BYTES_MAX:  # SQS's have 128 characters at most; Kafka's keys, any
+        key = key[: GROUP_BYTES_MAX - 32] + blake2b(key, digest_size=16).hexdigest().encode()
+    return key.decode(errors=KEY_ERRORS)
+
+
+class Receipt(NamedTuple):
+    """Says which delivery of which message is meant."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+    holder: str
+
+    def to_handle(self) -> str:
+        data = _RECEIPT.pack(RECEIPT_VERSION, self.topic_id, self.partition, self.offset) + self.holder.encode()
+        return urlsafe_b64encode(data).decode()
+
+    @classmethod
+    def of(cls, handle: str) -> "Receipt":
+        """The receipt that a handle stands for. Raises InvalidReceipt."""
+        try:
+            data = urlsafe_b64decode(handle.encode("ascii"))
+            version, topic_id, partition, offset = _RECEIPT.unpack_from(data)
+            holder = data[_RECEIPT.size :].decode()
+        except (binascii.Error, struct.error, UnicodeError) as error:
+            raise InvalidReceipt(
+                f"receipt handle {handle[:40]!r} cannot be read: pass it on as it was given"
+            ) from error
+        receipt = cls(topic_id, partition, offset, holder)
+        # Base64 has many spellings of the same bytes, and Python reads past what is none: only our own counts.
+        if version != RECEIPT_VERSION or partition < 0 or offset < 0 or not holder or receipt.to_handle() != handle:
+            raise InvalidReceipt(f"receipt handle {handle[:40]!r} is none of ours: pass it on as it was given")
+        return receipt

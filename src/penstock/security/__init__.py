@@ -1,0 +1,1 @@
+"""Who may do what: signatures of requests, and the keys that they are made with."""

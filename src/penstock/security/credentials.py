@@ -1,0 +1,128 @@
+"""Access keys: whose they are, and what they may do. Pure: the file is read by whoever starts the broker.
+
+    keys:
+      - access_key: AKIAPAYMENTS
+        secret: 4f0c9d8e7b6a
+        owner: "111122223333"
+        actions: [SendMessage, Receive*, DeleteMessage]
+        queues: [payments-*]
+
+The owner is who queues that are created with the key belong to. Without `actions` or `queues` it may do everything,
+or with every queue. Patterns are those of a shell: `*` and `?`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import translate
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+from penstock.security.errors import InvalidCredentials
+
+KEYS_MAX: Final = 10_000
+DEFAULT_OWNER: Final = "000000000000"
+_ACCESS_KEY: Final = re.compile(r"[A-Za-z0-9_]{3,128}")
+_OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SECRET_CHARS_MIN: Final = 8
+_FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues"}
+_ALL: Final = ("*",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKey:
+    """One key, and what may be done with it."""
+
+    access_key: str
+    secret: str = field(repr=False)
+    owner: str = DEFAULT_OWNER
+    actions: tuple[str, ...] = _ALL
+    queues: tuple[str, ...] = _ALL
+    _is_action: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _is_queue: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_is_action", _pattern(self.actions))
+        object.__setattr__(self, "_is_queue", _pattern(self.queues))
+
+    def may(self, action: str) -> bool:
+        return self._is_action.fullmatch(action) is not None
+
+    def may_use(self, queue: str) -> bool:
+        return self._is_queue.fullmatch(queue) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """All keys, by their names."""
+
+    keys: Mapping[str, AccessKey] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def parse_credentials(text: str) -> Credentials:
+    """The keys that a file of YAML (or JSON) names. Raises InvalidCredentials, which never tells a secret."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark is not None else "it"
+        raise InvalidCredentials(f"{where} is neither YAML nor JSON") from None
+    if not isinstance(found, dict) or set(found) != {"keys"} or not isinstance(found["keys"], list):
+        raise InvalidCredentials("expected one list named 'keys', with an access_key and a secret in each entry")
+    if len(found["keys"]) > KEYS_MAX:
+        raise InvalidCredentials(f"{len(found['keys'])} keys are too many, at most {KEYS_MAX} are allowed")
+    keys: dict[str, AccessKey] = {}
+    for number, entry in enumerate(found["keys"], 1):
+        key = _read_key(f"key {number}", entry)
+        if key.access_key in keys:
+            raise InvalidCredentials(f"key {number}: access_key {key.access_key!r} is given twice")
+        keys[key.access_key] = key
+    return Credentials(keys=MappingProxyType(keys))
+
+
+def _read_key(where: str, entry: Any) -> AccessKey:
+    if not isinstance(entry, dict):
+        raise InvalidCredentials(f"{where}: expected access_key and secret, got {type(entry).__name__}")
+    unknown = sorted(str(name) for name in entry if name not in _FIELDS)
+    if unknown:
+        raise InvalidCredentials(f"{where}: unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
+    name = _text(where, entry, "access_key")
+    if not _ACCESS_KEY.fullmatch(name):
+        raise InvalidCredentials(f"{where}: access_key {name!r} is not 3 to 128 letters, digits or '_'")
+    secret = _text(where, entry, "secret")
+    if len(secret) < _SECRET_CHARS_MIN:
+        raise InvalidCredentials(f"{where} ({name}): a secret has at least {_SECRET_CHARS_MIN} characters")
+    owner = _text(where, entry, "owner") if "owner" in entry else DEFAULT_OWNER
+    if not _OWNER.fullmatch(owner):
+        raise InvalidCredentials(f"{where} ({name}): owner {owner!r} is not 1 to 64 letters, digits, '_' or '-'")
+    return AccessKey(
+        access_key=name,
+        secret=secret,
+        owner=owner,
+        actions=_patterns(f"{where} ({name})", entry, "actions"),
+        queues=_patterns(f"{where} ({name})", entry, "queues"),
+    )
+
+
+def _text(where: str, entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if isinstance(value, bool | int | float):  # YAML reads an account number as one
+        raise InvalidCredentials(f"{where}: {name} is read as a number or a truth value; put it in quotes")
+    if not isinstance(value, str) or not value:
+        raise InvalidCredentials(f"{where}: {name} is missing")
+    return value
+
+
+def _patterns(where: str, entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    if name not in entry:
+        return _ALL
+    value = entry[name]
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise InvalidCredentials(f"{where}: {name} is a list of patterns in quotes, for example ['payments-*']")
+    return tuple(each.removeprefix("sqs:") for each in value)
+
+
+def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)) or r"(?!)")

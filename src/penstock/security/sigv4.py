@@ -1,0 +1,265 @@
+"""AWS Signature Version 4: who has signed a request, in its headers or in its URL. Pure: the time is passed in.
+
+What is signed is made anew from what has come; the signature of it, by the secret that the access key stands for,
+must be the one that came with it. https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from penstock.foundation.http import HttpRequest
+from penstock.security.credentials import AccessKey, Credentials
+from penstock.security.errors import (
+    IncompleteSignature,
+    InvalidClientTokenId,
+    MissingAuthenticationToken,
+    RequestExpired,
+    SignatureDoesNotMatch,
+)
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+SERVICE: Final = "sqs"
+SKEW_S: Final = 900
+"""How far the clocks of client and broker may be apart."""
+EXPIRES_S_MAX: Final = 604_800
+"""The longest life of a signed URL: a week."""
+SIGNING_KEYS_MAX: Final = 1024
+UNSIGNED_PAYLOAD: Final = b"UNSIGNED-PAYLOAD"
+_TERMINATOR: Final = "aws4_request"
+_STAMP: Final = "%Y%m%dT%H%M%SZ"
+_FIELD: Final = re.compile(r"\s*([A-Za-z]+)=([^,\s]*)\s*(?:,|$)")
+_SPACES: Final = re.compile(r" {2,}")
+_UNRESERVED: Final = "-_.~"
+
+
+class Signed(NamedTuple):
+    """What a request says of its own signature."""
+
+    access_key: str
+    day: str
+    region: str
+    service: str
+    stamp: str
+    """When it was signed, to the second."""
+    headers: tuple[str, ...]
+    signature: str
+    expires_s: int
+    """Of a signed URL; 0: it is signed in its headers."""
+
+
+class Verifier:
+    """Finds out whose requests are, by their signatures. The keys that a secret gives for a day are kept, so many."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._signing_keys: dict[tuple[str, str, str], bytes] = {}
+
+    def verify(self, request: HttpRequest, now_ms: int) -> AccessKey:
+        """The key that the request is signed with. Raises one of the errors of security/errors.py."""
+        signed = read_signed(request)
+        key = self._credentials.keys.get(signed.access_key)
+        if key is None:
+            raise InvalidClientTokenId("The security token included in the request is invalid.")
+        _check_scope(signed)
+        _check_time(signed, now_ms)
+        wanted = hmac.digest(self._signing_key(key, signed), _string_to_sign(request, signed), "sha256").hex()
+        if not hmac.compare_digest(wanted.encode(), signed.signature.encode("utf-8", "replace")):
+            raise SignatureDoesNotMatch(
+                "The request signature we calculated does not match the signature you provided. Check your AWS "
+                "Secret Access Key and signing method. Consult the service documentation for details."
+            )
+        return key
+
+    def _signing_key(self, key: AccessKey, signed: Signed) -> bytes:
+        known = (key.access_key, signed.day, signed.region)
+        found = self._signing_keys.get(known)
+        if found is None:
+            if len(self._signing_keys) >= SIGNING_KEYS_MAX:
+                self._signing_keys.pop(next(iter(self._signing_keys)))
+            found = self._signing_keys[known] = signing_key(key.secret, signed.day, signed.region)
+        return found
+
+
+def signing_key(secret: str, day: str, region: str, service: str = SERVICE) -> bytes:
+    """What signs the requests of one day, in one region, to one service."""
+    key = b"AWS4" + secret.encode()
+    for part in (day, region, service, _TERMINATOR):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def region_of(request: HttpRequest) -> str | None:
+    """The region that a request is signed for, if it is signed at all; whether rightly is not looked at."""
+    try:
+        return read_signed(request).region
+    except (MissingAuthenticationToken, IncompleteSignature):
+        return None
+
+
+def read_signed(request: HttpRequest) -> Signed:
+    """What the request says of its signature: the Authorization header, or parameters of the URL."""
+    authorization = request.headers.get(b"authorization")
+    if authorization is not None:
+        return _read_header(authorization.decode("latin-1"), request.headers)
+    if "X-Amz-" in request.query:
+        return _read_query(dict(_pairs(request.query)))
+    raise MissingAuthenticationToken("Request is missing Authentication Token")
+
+
+def _read_header(text: str, headers: Mapping[bytes, bytes]) -> Signed:
+    algorithm, _, rest = text.strip().partition(" ")
+    if algorithm != ALGORITHM:
+        raise IncompleteSignature(f"Unsupported AWS 'algorithm': '{algorithm[:64]}'; expected '{ALGORITHM}'.")
+    fields = {match[1]: match[2] for match in _FIELD.finditer(rest)}
+    for name in ("Credential", "SignedHeaders", "Signature"):
+        if not fields.get(name):
+            raise IncompleteSignature(f"Authorization header requires '{name}' parameter.")
+    return _signed(
+        credential=fields["Credential"],
+        stamp=_stamp_of(headers),
+        headers=fields["SignedHeaders"],
+        signature=fields["Signature"],
+        expires_s=0,
+    )
+
+
+def _read_query(values: Mapping[str, str]) -> Signed:
+    if values.get("X-Amz-Algorithm") != ALGORITHM:
+        raise IncompleteSignature(f"'X-Amz-Algorithm' must be '{ALGORITHM}'.")
+    for name in ("X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-Date", "X-Amz-Expires"):
+        if not values.get(name):
+            raise IncompleteSignature(f"AWS query-string parameters must include '{name}'.")
+    expires = values["X-Amz-Expires"]
+    if not (expires.isascii() and expires.isdigit() and len(expires) < 9 and 0 < int(expires) <= EXPIRES_S_MAX):
+        raise IncompleteSignature(f"'X-Amz-Expires' must be a number of seconds from 1 to {EXPIRES_S_MAX}.")
+    return _signed(
+        credential=values["X-Amz-Credential"],
+        stamp=values["X-Amz-Date"],
+        headers=values["X-Amz-SignedHeaders"],
+        signature=values["X-Amz-Signature"],
+        expires_s=int(expires),
+    )
+
+
+def _signed(*, credential: str, stamp: str, headers: str, signature: str, expires_s: int) -> Signed:
+    parts = credential.split("/")
+    if len(parts) != 5 or parts[4] != _TERMINATOR or not all(parts):
+        raise IncompleteSignature("Credential must be ACCESS_KEY/YYYYMMDD/REGION/SERVICE/aws4_request.")
+    names = tuple(headers.split(";"))
+    if names != tuple(sorted(names)) or any(name != name.lower() for name in names):
+        raise IncompleteSignature("'SignedHeaders' must be in lower case and in order.")
+    return Signed(parts[0], parts[1], parts[2], parts[3], stamp, names, signature, expires_s)
+
+
+def _stamp_of(headers: Mapping[bytes, bytes]) -> str:
+    """When it was signed: X-Amz-Date, or else Date, which may be written as in mails."""
+    stamp = headers.get(b"x-amz-date", b"").decode("latin-1")
+    if stamp:
+        return stamp
+    date = headers.get(b"date", b"").decode("latin-1")
+    if not date:
+        raise IncompleteSignature(
+            "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header."
+        )
+    if date.endswith("Z"):
+        return date
+    try:
+        return parsedate_to_datetime(date).astimezone(UTC).strftime(_STAMP)
+    except ValueError:
+        raise IncompleteSignature("The 'Date' header must be a date of RFC 1123, or like 20260131T235959Z.") from None
+
+
+def _check_scope(signed: Signed) -> None:
+    if signed.service != SERVICE:
+        raise SignatureDoesNotMatch(f"Credential should be scoped to correct service: '{SERVICE}'.")
+    if not signed.stamp.startswith(signed.day):
+        raise SignatureDoesNotMatch(
+            f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: "
+            f"'{signed.day[:16]}' != '{signed.stamp[:8]}'."
+        )
+
+
+def _check_time(signed: Signed, now_ms: int) -> None:
+    signed_s, now_s = _seconds_of(signed.stamp), now_ms / 1000
+    if now_s > signed_s + (signed.expires_s or SKEW_S):
+        raise RequestExpired(f"Signature expired: {signed.stamp} is now earlier than {_earliest(signed, now_s)}.")
+    if signed_s > now_s + SKEW_S:
+        raise RequestExpired(
+            f"Signature not yet current: {signed.stamp} is still later than {_stamp(now_s + SKEW_S)}."
+        )
+
+
+@lru_cache(maxsize=256)
+def _seconds_of(stamp: str) -> float:
+    """Many requests are signed in the same second."""
+    try:
+        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise IncompleteSignature("Date must be in ISO-8601 'basic format', like 20260131T235959Z.") from None
+
+
+def _earliest(signed: Signed, now_s: float) -> str:
+    return _stamp(now_s - (signed.expires_s or SKEW_S))
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime(_STAMP)
+
+
+def _string_to_sign(request: HttpRequest, signed: Signed) -> bytes:
+    digest = hashlib.sha256(_canonical_request(request, signed)).hexdigest()
+    scope = f"{signed.day}/{signed.region}/{signed.service}/{_TERMINATOR}"
+    return f"{ALGORITHM}\n{signed.stamp}\n{scope}\n{digest}".encode("utf-8", "replace")
+
+
+def _canonical_request(request: HttpRequest, signed: Signed) -> bytes:
+    if "host" not in signed.headers:
+        raise SignatureDoesNotMatch("'Host' must be a 'SignedHeader' in the AWS Authorization.")
+    # It says which action is meant: left out, anyone on the way could put another one there.
+    if b"x-amz-target" in request.headers and "x-amz-target" not in signed.headers:
+        raise SignatureDoesNotMatch("'X-Amz-Target' must be a 'SignedHeader' in the AWS Authorization.")
+    lines = [request.method.decode("latin-1"), _canonical_path(request.path), _canonical_query(request.query)]
+    for name in signed.headers:
+        value = request.headers.get(name.encode("latin-1", "replace"), b"").decode("latin-1").strip()
+        lines.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}")
+    lines += ["", ";".join(signed.headers)]
+    return "\n".join(lines).encode("latin-1", "replace") + b"\n" + _payload_hash(request)
+
+
+def _payload_hash(request: HttpRequest) -> bytes:
+    if request.headers.get(b"x-amz-content-sha256") == UNSIGNED_PAYLOAD:
+        return UNSIGNED_PAYLOAD
+    return hashlib.sha256(request.body).hexdigest().encode()
+
+
+def _canonical_path(path: str) -> str:
+    """Without `.`, `..` and empty parts; encoded once more than it was sent, as all services but S3 have it."""
+    if "//" in path or "/." in path:
+        kept: list[str] = []
+        for part in path.split("/"):
+            if part == "..":
+                del kept[-1:]
+            elif part not in ("", "."):
+                kept.append(part)
+        slash = "/" if kept and path.endswith("/") else ""
+        path = "/" + "/".join(kept) + slash
+    return path if path == "/" else quote(path, safe="/" + _UNRESERVED)
+
+
+def _canonical_query(query: str) -> str:
+    if not query:
+        return ""
+    pairs = ((quote(name, safe=_UNRESERVED), quote(value, safe=_UNRESERVED)) for name, value in _pairs(query))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs) if name != "X-Amz-Signature")
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    split = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(name), unquote(value)) for name, _, value in split]

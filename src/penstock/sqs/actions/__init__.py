@@ -1,0 +1,1 @@
+"""One file an action of the API; registry.load_actions imports them all."""

@@ -1,0 +1,51 @@
+"""CreateQueue: a new queue, or the one that is there already if it is the same."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.cluster.queues import Queue, QueueExists, QueueSettings
+from penstock.sqs import checks
+from penstock.sqs.attributes import new_settings, shown
+from penstock.sqs.call import Call, Result
+from penstock.sqs.errors import QUEUE_NAME_EXISTS, SqsError
+from penstock.sqs.naming import check_name
+from penstock.sqs.redriving import check_redrive
+from penstock.sqs.registry import action
+from penstock.sqs.tagging import check_tags
+
+TOPIC: Final = "PenstockTopic"
+"""An attribute of ours: the topic that the queue is attached to, instead of one of its own."""
+
+
+@action("CreateQueue")
+async def create_queue(call: Call) -> Result:
+    name = checks.text(call.params, "QueueName")
+    attributes = dict(checks.text_map(call.params, "Attributes"))
+    topic = attributes.pop(TOPIC, None)
+    settings = new_settings(attributes)
+    check_name(name, settings.is_fifo)
+    call.check_access(name)
+    tags = checks.text_map(call.params, "tags") or checks.text_map(call.params, "Tags")
+    check_tags(tags)
+    check_redrive(call, name, settings)
+    found = call.service.queue(name)
+    if found is None:
+        try:
+            return {"QueueUrl": call.url(await call.service.create(name, settings, tags, call.owner, topic))}
+        except QueueExists:  # somebody was faster
+            found = call.service.queue(name)
+            if found is None:
+                raise
+    _check_same(found, settings, attributes)
+    return {"QueueUrl": call.url(found)}
+
+
+def _check_same(found: Queue, settings: QueueSettings, attributes: Mapping[str, str]) -> None:
+    """Refuse what is asked for if the queue that is there is not so. What is not asked for may be anyhow."""
+    there, wanted = shown(found.settings, str), shown(settings, str)
+    for name in attributes:
+        if there.get(name) != wanted.get(name):
+            raise SqsError(
+                QUEUE_NAME_EXISTS,
+                f"A queue already exists with the same name and a different value for attribute {name}",
+            )

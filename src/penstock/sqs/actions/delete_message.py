@@ -1,0 +1,20 @@
+"""DeleteMessage: a message is finished."""
+
+from penstock.foundation.errors import PenstockError
+from penstock.sqs.call import Call, Outcome, Result, then
+from penstock.sqs.registry import action
+from penstock.sqs.settling import delete_error, deletion
+
+
+@action("DeleteMessage")
+def delete_message(call: Call) -> Outcome:
+    queue = call.queue()
+
+    def finish(found: list[PenstockError | None]) -> Result:
+        if found[0] is not None:
+            error = delete_error(call.params, found[0])
+            if error is not None:
+                raise error
+        return None
+
+    return then(call.service.settle(queue, (deletion(queue, call.params),)), finish)

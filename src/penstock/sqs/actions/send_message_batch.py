@@ -1,0 +1,71 @@
+"""SendMessageBatch: up to ten messages to one queue, of which some may be taken and others not."""
+
+from collections.abc import Iterable
+
+from penstock.broker.queues.messages import Sent
+from penstock.cluster.queues import Queue
+from penstock.foundation.errors import PenstockError
+from penstock.sqs import errors
+from penstock.sqs.batches import failed, read_entries, result
+from penstock.sqs.call import Call, Outcome, Result, then
+from penstock.sqs.checks import Params
+from penstock.sqs.errors import BATCH_TOO_LONG, SERIALIZATION, SqsError
+from penstock.sqs.limits import BATCH_BYTES_MAX
+from penstock.sqs.registry import action
+from penstock.sqs.sending import Draft, read_message, told_of, too_long
+
+
+@action("SendMessageBatch")
+def send_message_batch(call: Call) -> Outcome:
+    queue = call.queue()
+    entries = read_entries(call.params, call.action)
+    if queue.settings.is_fifo:
+        _check_fifo(queue, entries.values())
+    drafts, failures, sender = dict[str, Draft](), {}, call.sender
+    for name, entry in entries.items():
+        try:
+            drafts[name] = read_message(queue, entry, sender)
+        except SqsError as error:
+            if error.fault is SERIALIZATION:
+                raise
+            failures[name] = failed(name, error)
+    _check_size(drafts.values())
+    for name, draft in list(drafts.items()):
+        refusal = too_long(queue, draft, "cannot be validated")
+        if refusal is not None:
+            failures[name] = failed(name, refusal)
+            del drafts[name]
+
+    def finish(found: list[Sent | PenstockError]) -> Result:
+        successful = []
+        for (name, draft), sent in zip(drafts.items(), found, strict=True):
+            if isinstance(sent, PenstockError):
+                failures[name] = failed(name, sent)
+            else:
+                successful.append({"Id": name, **told_of(queue, draft, sent)})
+        return result(successful, list(failures.values()))
+
+    if not drafts:
+        return finish([])
+    return then(call.service.send(queue, [draft.message for draft in drafts.values()]), finish)
+
+
+def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:
+    """What every message of a FIFO queue needs: without it, all of the batch fails."""
+    for entry in entries:
+        if entry.get("MessageGroupId") is None:
+            raise errors.invalid_value("The request must contain the parameter MessageGroupId.")
+        if entry.get("MessageDeduplicationId") is None and not queue.settings.content_based_deduplication:
+            raise errors.invalid_value(
+                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
+                "explicitly"
+            )
+
+
+def _check_size(drafts: Iterable[Draft]) -> None:
+    size = sum(draft.size for draft in drafts)
+    if size > BATCH_BYTES_MAX:
+        raise SqsError(
+            BATCH_TOO_LONG,
+            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size} bytes.",
+        )

@@ -1,0 +1,27 @@
+"""StartMessageMoveTask: dead letters go back to where they came from, or to a queue that is named."""
+
+from penstock.sqs import checks, errors
+from penstock.sqs.call import Call, Result
+from penstock.sqs.limits import MOVES_PER_S
+from penstock.sqs.moving import handle_of, queue_at
+from penstock.sqs.redriving import sources_of
+from penstock.sqs.registry import action
+
+
+@action("StartMessageMoveTask")
+async def start_message_move_task(call: Call) -> Result:
+    source = queue_at(call, "SourceArn", checks.text(call.params, "SourceArn"))
+    if not sources_of(call, source.name):
+        raise errors.invalid_value("Source queue must be configured as a Dead Letter Queue.")
+    arn = checks.maybe_text(call.params, "DestinationArn")
+    destination = queue_at(call, "DestinationArn", arn) if arn else None
+    if destination is not None and destination.name == source.name:
+        raise errors.invalid_value("Source queue arn and destination queue arn cannot be the same.")
+    if destination is not None and destination.settings.is_fifo != source.settings.is_fifo:
+        raise errors.invalid_value("Source queue and destination queue must be of the same type.")
+    per_second = checks.maybe_whole(call.params, "MaxNumberOfMessagesPerSecond")
+    if per_second is not None:
+        reason = f"Must be between {MOVES_PER_S.least} and {MOVES_PER_S.most}."
+        checks.within("MaxNumberOfMessagesPerSecond", per_second, MOVES_PER_S, reason)
+    task = await call.service.start_move(source, destination, per_second or 0)
+    return {"TaskHandle": handle_of(call, task)}

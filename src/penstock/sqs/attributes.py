@@ -1,0 +1,233 @@
+"""Attributes of queues: AWS's names and texts on one side, QueueSettings on the other."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.cluster.queues import (
+    ALLOW_ALL,
+    BY_QUEUE,
+    DENY_ALL,
+    PER_GROUP,
+    PER_QUEUE,
+    SCOPE_GROUP,
+    SCOPE_QUEUE,
+    QueueSettings,
+    Redrive,
+    RedriveAllow,
+)
+from penstock.sqs import errors, limits
+from penstock.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, SqsError
+from penstock.sqs.limits import Span
+from penstock.sqs.naming import name_in_arn
+
+FIFO_QUEUE: Final = "FifoQueue"
+ALL: Final = "All"
+COUNTS: Final = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+SHOWN_ONLY: Final = {*COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
+FIFO_ONLY: Final = {"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
+PARTITIONS: Final = "PenstockPartitions"
+RETENTION: Final = "PenstockRetentionPeriod"
+
+_WHOLES: Final[dict[str, tuple[str, Span]]] = {
+    "VisibilityTimeout": ("visibility_timeout_s", limits.VISIBILITY_S),
+    "DelaySeconds": ("delay_s", limits.DELAY_S),
+    "ReceiveMessageWaitTimeSeconds": ("wait_s", limits.WAIT_S),
+    "MaximumMessageSize": ("message_bytes_max", limits.MESSAGE_BYTES),
+    "MessageRetentionPeriod": ("retention_s", limits.RETENTION_S),
+    RETENTION: ("retention_s", limits.LONG_RETENTION_S),
+    PARTITIONS: ("partitions", limits.PARTITIONS),
+}
+_CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "DeduplicationScope": ("deduplication_scope", (SCOPE_QUEUE, SCOPE_GROUP)),
+    "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
+}
+_OTHERS: Final = {"Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"}
+"""Kept and shown: there are no policies of AWS's here, and no keys of AWS's to encrypt with."""
+_POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
+KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
+
+
+def new_settings(attributes: Mapping[str, str]) -> QueueSettings:
+    """The settings of a queue that is to be created with these attributes."""
+    is_fifo = FIFO_QUEUE in attributes
+    if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS knows it only as true
+        raise unknown(FIFO_QUEUE)
+    settings = QueueSettings(is_fifo=is_fifo)
+    return changed(settings, {name: value for name, value in attributes.items() if name != FIFO_QUEUE}, is_new=True)
+
+
+def changed(settings: QueueSettings, attributes: Mapping[str, str], *, is_new: bool = False) -> QueueSettings:
+    """The settings with these attributes in place of what they were."""
+    for name, value in attributes.items():
+        if name == FIFO_QUEUE:
+            if settings.is_fifo != (value.lower() == "true"):
+                raise invalid_value(FIFO_QUEUE, "Modifying queue type is not supported.")
+            continue
+        if name in SHOWN_ONLY or name not in KNOWN:
+            raise unknown(name)
+        if name in FIFO_ONLY and not settings.is_fifo:
+            raise _for_fifo(name)
+        if name == PARTITIONS and not is_new and value != str(settings.partitions):
+            raise invalid_value(PARTITIONS, "Give the topic more partitions instead.")
+        settings = _set(settings, name, value)
+    if settings.fifo_throughput_limit == PER_GROUP and settings.deduplication_scope != SCOPE_GROUP:
+        raise invalid_value("FifoThroughputLimit", f"{PER_GROUP} needs a DeduplicationScope of {SCOPE_GROUP}.")
+    return settings
+
+
+def _for_fifo(name: str) -> SqsError:
+    if name == "ContentBasedDeduplication":
+        return unknown(name)
+    return SqsError(INVALID_ATTRIBUTE_NAME, f"You can specify the {name} only when FifoQueue is set to true.")
+
+
+def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
+    if name in _WHOLES:
+        field, span = _WHOLES[name]
+        numbers: dict[str, Any] = {field: _whole(name, value, span)}
+        return replace(settings, **numbers)
+    if name in _CHOICES:
+        field, choices = _CHOICES[name]
+        if value not in choices:
+            raise invalid_value(name, f"Must be one of {', '.join(choices)}.")
+        chosen: dict[str, Any] = {field: value}
+        return replace(settings, **chosen)
+    if name == "ContentBasedDeduplication":
+        return replace(settings, content_based_deduplication=_truth(name, value))
+    if name == "RedrivePolicy":
+        return replace(settings, redrive=_redrive(value))
+    if name == "RedriveAllowPolicy":
+        return replace(settings, redrive_allow=_redrive_allow(value))
+    return replace(settings, others=_others(settings.others, name, value))
+
+
+def _others(others: Mapping[str, str], name: str, value: str) -> dict[str, str]:
+    if len(value.encode()) > limits.POLICY_BYTES_MAX:
+        raise invalid_value(name, f"At most {limits.POLICY_BYTES_MAX} bytes are kept.")
+    if name == "KmsDataKeyReusePeriodSeconds":
+        _whole(name, value, limits.DATA_KEY_REUSE_S)
+    elif name == "SqsManagedSseEnabled":
+        value = "true" if _truth(name, value) else "false"
+    kept = {**others, name: value}
+    return kept if value else {each: kept[each] for each in kept if each != name}
+
+
+def _whole(name: str, value: str, span: Span) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) in span):
+        raise invalid_value(name, f"Must be an integer from {span.least} to {span.most}.")
+    return int(value)
+
+
+def _truth(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise invalid_value(name, "Must be true or false.")
+    return value.lower() == "true"
+
+
+def _policy(name: str, value: str) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise errors.invalid_parameter(name, value[:1000], f"{name} is not a valid JSON map.")
+    return found
+
+
+def _redrive(value: str) -> Redrive | None:
+    """A RedrivePolicy; an empty one ends it."""
+    if not value:
+        return None
+    found = _policy("RedrivePolicy", value)
+    if not found:
+        return None
+    for name in ("deadLetterTargetArn", "maxReceiveCount"):
+        if name not in found:
+            raise _redrive_error(value, f"Redrive policy does not contain mandatory attribute: {name}.")
+    if set(found) - {"deadLetterTargetArn", "maxReceiveCount"}:
+        raise _redrive_error(
+            value, "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount]."
+        )
+    arn, count = found["deadLetterTargetArn"], found["maxReceiveCount"]
+    target = name_in_arn(arn) if isinstance(arn, str) else None
+    if target is None:
+        raise _redrive_error(value, "Invalid value for deadLetterTargetArn.")
+    # As a text, too: that is how it is in many templates.
+    whole = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 9 else count
+    if type(whole) is not int or whole not in limits.RECEIVE_COUNT:
+        span = limits.RECEIVE_COUNT
+        raise _redrive_error(
+            value,
+            f"Invalid value for maxReceiveCount: {count}, valid values are from {span.least} to {span.most} "
+            "both inclusive.",
+        )
+    return Redrive(queue=target, max_receive_count=whole)
+
+
+def _redrive_error(value: str, reason: str) -> SqsError:
+    return errors.invalid_parameter("RedrivePolicy", value[:1000], reason)
+
+
+def _redrive_allow(value: str) -> RedriveAllow:
+    """A RedriveAllowPolicy; an empty one allows all, as having none does."""
+    found = _policy("RedriveAllowPolicy", value) if value else {}
+    if not found:
+        return RedriveAllow()
+
+    def fail(reason: str) -> SqsError:
+        return errors.invalid_parameter("RedriveAllowPolicy", value[:1000], reason)
+
+    permission, arns = found.get("redrivePermission"), found.get("sourceQueueArns", [])
+    if permission not in (ALLOW_ALL, DENY_ALL, BY_QUEUE) or set(found) - {"redrivePermission", "sourceQueueArns"}:
+        raise fail(f"redrivePermission must be one of {ALLOW_ALL}, {DENY_ALL} and {BY_QUEUE}.")
+    if not isinstance(arns, list) or (permission == BY_QUEUE) != bool(arns):
+        raise fail(f"sourceQueueArns are given with {BY_QUEUE}, and only then.")
+    if len(arns) > limits.REDRIVE_SOURCES_MAX:
+        raise fail(f"At most {limits.REDRIVE_SOURCES_MAX} sourceQueueArns can be given; use {ALLOW_ALL} instead.")
+    names = [name_in_arn(arn) if isinstance(arn, str) else None for arn in arns]
+    if not all(names):
+        raise fail("sourceQueueArns must be ARNs of queues.")
+    return RedriveAllow(permission=permission, queues=tuple(name for name in names if name))
+
+
+def unknown(name: str) -> SqsError:
+    return SqsError(INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name[:256]}.")
+
+
+def invalid_value(name: str, reason: str) -> SqsError:
+    return SqsError(INVALID_ATTRIBUTE_VALUE, f"Invalid value for the parameter {name}. Reason: {reason}")
+
+
+def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
+    """All attributes that settings stand for. `arn` makes an ARN of a queue's name."""
+    found = {name: str(getattr(settings, field)) for name, (field, _) in _WHOLES.items()}
+    if settings.retention_s in limits.RETENTION_S:
+        found.pop(RETENTION)
+    if not settings.partitions:
+        found.pop(PARTITIONS)
+    found |= {"SqsManagedSseEnabled": "false", **settings.others}
+    if settings.redrive is not None:
+        target, count = arn(settings.redrive.queue), settings.redrive.max_receive_count
+        found["RedrivePolicy"] = _dump({"deadLetterTargetArn": target, "maxReceiveCount": count})
+    allow = settings.redrive_allow
+    if allow != RedriveAllow():
+        policy: dict[str, Any] = {"redrivePermission": allow.permission}
+        if allow.queues:
+            policy["sourceQueueArns"] = [arn(name) for name in allow.queues]
+        found["RedriveAllowPolicy"] = _dump(policy)
+    if settings.is_fifo:
+        found[FIFO_QUEUE] = "true"
+        found["ContentBasedDeduplication"] = "true" if settings.content_based_deduplication else "false"
+        found["DeduplicationScope"] = settings.deduplication_scope
+        found["FifoThroughputLimit"] = settings.fifo_throughput_limit
+    return found
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,118 @@
+"""Parameters of requests: what type they have, and which values. What is wrong is said in AWS's words."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.sqs import errors
+from penstock.sqs.errors import SERIALIZATION, SqsError
+from penstock.sqs.limits import TOKEN_CHARS_MAX, Span
+
+Params = dict[str, Any]
+_TOKEN: Final = re.compile(rf"[!-~]{{1,{TOKEN_CHARS_MAX}}}")
+_KINDS: Final = {
+    bool: "a Boolean",
+    int: "a number",
+    float: "a number",
+    str: "a String",
+    list: "a list",
+    dict: "a map",
+}
+# All bytes but the control characters that XML cannot carry.
+_LEGAL: Final = bytes(byte for byte in range(256) if byte >= 0x20 or byte in b"\t\n\r")
+_NO_CHARACTERS: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
+
+
+def wrong_type(name: str, value: object, wanted: str) -> SqsError:
+    kind = _KINDS.get(type(value), "null")
+    return SqsError(SERIALIZATION, f"{name} is {kind}, and can not be converted to {wanted}.")
+
+
+def text(params: Mapping[str, Any], name: str) -> str:
+    """A text that must be there."""
+    value = params.get(name)
+    if type(value) is str:
+        if value:
+            return value
+    elif value is not None:
+        raise wrong_type(name, value, "a String")
+    raise errors.missing(name)
+
+
+def maybe_text(params: Mapping[str, Any], name: str) -> str | None:
+    """A text, or None if it is not given."""
+    value = params.get(name)
+    if value is not None and type(value) is not str:
+        raise wrong_type(name, value, "a String")
+    return value
+
+
+def maybe_whole(params: Mapping[str, Any], name: str) -> int | None:
+    """A whole number, or None if it is not given."""
+    value = params.get(name)
+    if value is not None and type(value) is not int:
+        raise wrong_type(name, value, "an Integer")
+    return value
+
+
+def texts(params: Mapping[str, Any], name: str) -> list[str]:
+    """A list of texts; empty if it is not given."""
+    value = params.get(name)
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise wrong_type(name, value, "a list")
+    for each in value:
+        if type(each) is not str:
+            raise wrong_type(name, each, "a String")
+    return value
+
+
+def text_map(params: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Texts by their names; empty if it is not given."""
+    value = params.get(name)
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        raise wrong_type(name, value, "a map")
+    for each in value.values():
+        if type(each) is not str:
+            raise wrong_type(name, each, "a String")
+    return value
+
+
+def entries(params: Mapping[str, Any], name: str) -> list[Params]:
+    """A list of structures; empty if it is not given."""
+    value = params.get(name)
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise wrong_type(name, value, "a list")
+    for each in value:
+        if type(each) is not dict:
+            raise wrong_type(name, each, "a structure")
+    return value
+
+
+def within(name: str, value: int, span: Span, reason: str) -> int:
+    if not span.least <= value <= span.most:
+        raise errors.invalid_parameter(name, value, reason)
+    return value
+
+
+def token(name: str, value: str) -> str:
+    """A MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
+    if not _TOKEN.fullmatch(value):
+        raise errors.invalid_parameter(
+            name,
+            value[: 4 * TOKEN_CHARS_MAX],
+            f"{name} can only include alphanumeric and punctuation characters. 1 to {TOKEN_CHARS_MAX} in length.",
+        )
+    return value
+
+
+def is_legal(value: bytes) -> bool:
+    """Whether a text, in UTF-8, has only characters that SQS takes: those that XML can carry."""
+    if value.translate(None, _LEGAL):
+        return False
+    return value.isascii() or not any(each in value for each in _NO_CHARACTERS)

@@ -1,0 +1,49 @@
+"""MD5 of bodies and of attributes: how SDKs check that nothing was changed on its way.
+
+https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#sqs-attributes-md5-message-digest-calculation
+"""
+
+from collections.abc import Iterable
+from hashlib import md5
+from struct import Struct
+from typing import Final, NamedTuple
+
+_LENGTH: Final = Struct(">I").pack
+_STRING: Final = b"\x01"
+_BINARY: Final = b"\x02"
+
+
+class Attribute(NamedTuple):
+    """One attribute of a message, as it travels: its name, its type with whatever label, its value in bytes."""
+
+    name: str
+    type: str
+    value: bytes
+
+    @property
+    def is_binary(self) -> bool:
+        return self.type.startswith("Binary")
+
+    @property
+    def size(self) -> int:
+        """What it counts towards the size of its message."""
+        return len(self.name.encode()) + len(self.type.encode()) + len(self.value)
+
+
+def md5_of_body(body: bytes) -> str:
+    """
+    >>> md5_of_body(b"hello")
+    '5d41402abc4b2a76b9719d911017c592'
+    """
+    return md5(body, usedforsecurity=False).hexdigest()
+
+
+def md5_of_attributes(attributes: Iterable[Attribute]) -> str:
+    """By name; each name, type and value with its length in front, each value with its kind."""
+    found = md5(usedforsecurity=False)
+    for attribute in sorted(attributes):
+        name, kind = attribute.name.encode(), attribute.type.encode()
+        found.update(_LENGTH(len(name)) + name + _LENGTH(len(kind)) + kind)
+        found.update(_BINARY if attribute.is_binary else _STRING)
+        found.update(_LENGTH(len(attribute.value)) + attribute.value)
+    return found.hexdigest()

@@ -1,0 +1,59 @@
+"""Every limit of the SQS API, in one table: what is checked, named in errors, and listed in docs/sqs.md.
+
+They are AWS's own, unless a line says otherwise.
+"""
+
+from typing import Final, NamedTuple
+
+
+class Span(NamedTuple):
+    """Whole numbers from `least` to `most`, both allowed."""
+
+    least: int
+    most: int
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int) and self.least <= value <= self.most
+
+
+BATCH_ENTRIES_MAX: Final = 10
+BATCH_BYTES_MAX: Final = 1_048_576
+BATCH_ID_CHARS_MAX: Final = 80
+QUEUE_NAME_CHARS_MAX: Final = 80
+MESSAGE_ATTRIBUTES_MAX: Final = 10
+ATTRIBUTE_NAME_CHARS_MAX: Final = 256
+ATTRIBUTE_TYPE_CHARS_MAX: Final = 256
+NUMBER_DIGITS_MAX: Final = 38
+"""Of an attribute of the type Number."""
+TOKEN_CHARS_MAX: Final = 128
+"""Of MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId."""
+TAGS_MAX: Final = 50
+TAG_KEY_CHARS_MAX: Final = 128
+TAG_VALUE_CHARS_MAX: Final = 256
+RESULTS_MAX: Final = 1000
+"""Of one page of queues."""
+MOVE_TASKS_MAX: Final = 10
+"""Of one answer of ListMessageMoveTasks."""
+REDRIVE_SOURCES_MAX: Final = 10
+"""Of a RedriveAllowPolicy."""
+POLICY_BYTES_MAX: Final = 262_144
+"""Of a Policy and of every other attribute that is kept and does nothing. Ours."""
+
+RECEIVED: Final = Span(1, 10)
+"""Messages of one ReceiveMessage."""
+WAIT_S: Final = Span(0, 20)
+VISIBILITY_S: Final = Span(0, 43_200)
+DELAY_S: Final = Span(0, 900)
+MESSAGE_BYTES: Final = Span(1024, 1_048_576)
+RETENTION_S: Final = Span(60, 1_209_600)
+LONG_RETENTION_S: Final = Span(60, 3_155_760_000)
+"""Of PenstockRetentionPeriod: a hundred years. Ours."""
+PARTITIONS: Final = Span(1, 1000)
+"""Of PenstockPartitions. Ours."""
+RECEIVE_COUNT: Final = Span(1, 1000)
+"""The maxReceiveCount of a RedrivePolicy."""
+DATA_KEY_REUSE_S: Final = Span(60, 86_400)
+MOVES_PER_S: Final = Span(1, 500)
+
+PARAMETERS_MAX: Final = 2000
+"""Of one request of the Query protocol. Ours: ten entries of ten attributes have fewer than half of it."""

@@ -1,0 +1,216 @@
+"""Attributes of messages: AWS's structures on one side, headers of records on the other, one for one.
+
+The value of a header is the attribute's bytes. Which ones are not plain text is said by one more header.
+"""
+
+import json
+import re
+from base64 import b64encode
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.queues.messages import Headers
+from penstock.queues.messages import ATTRIBUTE_TYPES, OWN_PREFIX
+from penstock.sqs import checks, errors, limits
+from penstock.sqs.digests import Attribute
+from penstock.sqs.errors import INVALID_MESSAGE_CONTENTS, SqsError
+
+TRACE_HEADER: Final = "AWSTraceHeader"
+STRING: Final = "String"
+BINARY: Final = "Binary"
+_NAME: Final = re.compile(r"[A-Za-z0-9_\-.]+")
+_TYPE: Final = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
+_NUMBER_POWER_MAX: Final = 126
+_NUMBER_POWER_MIN: Final = -128
+_ILLEGAL: Final = (
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | "
+    "#x10000 to #x10FFFF"
+)
+
+
+def illegal_characters() -> SqsError:
+    return SqsError(INVALID_MESSAGE_CONTENTS, _ILLEGAL)
+
+
+def read_attributes(params: Mapping[str, Any]) -> list[Attribute]:
+    """The MessageAttributes of a message that is sent."""
+    given = params.get("MessageAttributes")
+    if not given:
+        return []
+    if type(given) is not dict:
+        raise checks.wrong_type("MessageAttributes", given, "a map")
+    if len(given) > limits.MESSAGE_ATTRIBUTES_MAX:
+        raise errors.invalid_value(
+            f"Number of message attributes [{len(given)}] exceeds the allowed maximum "
+            f"[{limits.MESSAGE_ATTRIBUTES_MAX}]."
+        )
+    for name in given:
+        _check_name(name)
+    return [_read(name, value) for name, value in given.items()]
+
+
+def read_system_attributes(params: Mapping[str, Any]) -> list[Attribute]:
+    """The MessageSystemAttributes of a message that is sent: AWSTraceHeader, or none."""
+    given = params.get("MessageSystemAttributes")
+    if not given:
+        return []
+    if type(given) is not dict:
+        raise checks.wrong_type("MessageSystemAttributes", given, "a map")
+    for name in given:
+        if name != TRACE_HEADER:
+            raise errors.invalid_value(f"Message system attribute name '{name[:256]}' is invalid.")
+    found = _read(TRACE_HEADER, given[TRACE_HEADER])
+    if found.type != STRING:
+        raise errors.invalid_value(f"Message system attribute '{TRACE_HEADER}' must be of type '{STRING}'.")
+    return [found]
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name) > limits.ATTRIBUTE_NAME_CHARS_MAX:
+        raise errors.invalid_value(
+            f"Message (user) attribute names must be shorter than {limits.ATTRIBUTE_NAME_CHARS_MAX} Bytes"
+        )
+    if not _NAME.fullmatch(name):
+        raise errors.invalid_value(
+            "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
+            "hyphens and underscores."
+        )
+    reserved = name.lower().startswith(("aws.", "amazon."))
+    if reserved or name.startswith((".", OWN_PREFIX)) or name.endswith(".") or ".." in name:
+        raise errors.invalid_value(
+            f"You can't use message attribute names beginning with 'AWS.', 'Amazon.' or '{OWN_PREFIX}'. These "
+            "strings are reserved for internal use. Additionally, they cannot start or end with '.', or have '..' "
+            "in them."
+        )
+
+
+def _read(name: str, given: Any) -> Attribute:
+    if type(given) is not dict:
+        raise checks.wrong_type(name, given, "a structure")
+    kind = checks.maybe_text(given, "DataType")
+    if not kind:
+        raise errors.invalid_value(f"The message attribute '{name}' must contain non-empty message attribute type.")
+    if len(kind) > limits.ATTRIBUTE_TYPE_CHARS_MAX:
+        raise errors.invalid_value(
+            f"Message (user) attribute types must be shorter than {limits.ATTRIBUTE_TYPE_CHARS_MAX} Bytes"
+        )
+    matched = _TYPE.fullmatch(kind)
+    if matched is None:
+        raise errors.invalid_value(
+            f"The message attribute '{name}' has an invalid message attribute type, the set of supported type "
+            "prefixes is Binary, Number, and String."
+        )
+    value = _bytes(name, given) if matched[1] == BINARY else _text(name, matched[1], given)
+    return Attribute(name, kind, value)
+
+
+def _text(name: str, kind: str, given: dict[str, Any]) -> bytes:
+    value = checks.maybe_text(given, "StringValue")
+    if not value:
+        raise _empty(name, STRING)
+    if kind == "Number":
+        _check_number(name, value)
+    found = value.encode()
+    if not checks.is_legal(found):
+        raise illegal_characters()
+    return found
+
+
+def _bytes(name: str, given: dict[str, Any]) -> bytes:
+    try:
+        value = a2b_base64(checks.maybe_text(given, "BinaryValue") or "", strict_mode=True)
+    except (Base64Error, ValueError):
+        raise errors.invalid_value(f"The BinaryValue of message attribute '{name}' is not base64.") from None
+    if not value:
+        raise _empty(name, BINARY)
+    return value
+
+
+def _empty(name: str, kind: str) -> SqsError:
+    return errors.invalid_value(f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'.")
+
+
+def _check_number(name: str, value: str) -> None:
+    try:
+        number = Decimal(value) if len(value) <= 2 * limits.ATTRIBUTE_TYPE_CHARS_MAX else Decimal("NaN")
+    except InvalidOperation:
+        number = Decimal("NaN")
+    power = number.adjusted() if number.is_finite() else _NUMBER_POWER_MAX + 1
+    digits = len("".join(map(str, number.as_tuple().digits)).strip("0"))
+    is_small = _NUMBER_POWER_MIN <= power <= _NUMBER_POWER_MAX or number == 0
+    if not number.is_finite() or not is_small or digits > limits.NUMBER_DIGITS_MAX:
+        raise errors.invalid_value(f"Can't cast the value of message (user) attribute '{name}' to a number.")
+
+
+def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]]:
+    """The headers that keep attributes."""
+    headers: list[tuple[str, bytes | None]] = [(each.name, each.value) for each in attributes]
+    types = {each.name: each.type for each in attributes if each.type != STRING}
+    if types:
+        headers.append((ATTRIBUTE_TYPES, json.dumps(types, separators=(",", ":")).encode()))
+    return headers
+
+
+class Filter(NamedTuple):
+    """Which attributes somebody wants to see."""
+
+    is_all: bool = False
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Filter":
+        """By names; `All` and `.*` are all, `foo.*` is all that begin with `foo`."""
+        found = set(names)
+        prefixes = tuple(each.removesuffix(".*") for each in found if each.endswith(".*"))
+        return cls(bool({"All", ".*"} & found), frozenset(found), prefixes)
+
+    def wants(self, name: str) -> bool:
+        return self.is_all or name in self.names or name.startswith(self.prefixes)
+
+
+NOTHING: Final = Filter()
+
+
+def from_headers(headers: Headers, wanted: Filter) -> list[Attribute]:
+    """The attributes that headers stand for, whoever has written them: text is String, all else is Binary."""
+    types = _types_of(headers)
+    found: dict[str, Attribute] = {}
+    for name, value in headers:
+        if value and not name.startswith(OWN_PREFIX) and wanted.wants(name):
+            kind = types.get(name) or (STRING if _is_text(value) else BINARY)
+            found[name] = Attribute(name, kind, value)
+    return list(found.values())
+
+
+def _types_of(headers: Headers) -> dict[str, str]:
+    for name, value in headers:
+        if name == ATTRIBUTE_TYPES and value:
+            try:
+                types = json.loads(value)
+            except (ValueError, RecursionError):
+                return {}
+            if isinstance(types, dict):
+                return {each: kind for each, kind in types.items() if isinstance(kind, str) and _TYPE.fullmatch(kind)}
+    return {}
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return checks.is_legal(value)
+
+
+def shown(attributes: Iterable[Attribute]) -> dict[str, dict[str, str]]:
+    """Attributes as an answer has them."""
+    return {
+        each.name: {"BinaryValue": b64encode(each.value).decode(), "DataType": each.type}
+        if each.is_binary
+        else {"StringValue": each.value.decode(errors="replace"), "DataType": each.type}
+        for each in attributes
+    }

@@ -1,0 +1,66 @@
+"""Move tasks: what they are called, and what is told of them."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
+
+from penstock.broker.queues.messages import MoveStatus, MoveTask
+from penstock.cluster.queues import Queue
+from penstock.sqs import errors
+from penstock.sqs.call import Call
+from penstock.sqs.errors import RESOURCE_NOT_FOUND
+from penstock.sqs.naming import name_in_arn
+
+
+def queue_at(call: Call, parameter: str, arn: str) -> Queue:
+    """The queue that an ARN names. Raises ResourceNotFoundException."""
+    name = name_in_arn(arn)
+    if name is None:
+        raise errors.invalid_value(
+            f"You must use this format to specify the {parameter}: "
+            "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        )
+    call.check_access(name)
+    queue = call.service.queue(name)
+    if queue is None:
+        said = f"The resource that you specified for the {parameter} parameter doesn't exist."
+        raise errors.UnknownQueue(name, RESOURCE_NOT_FOUND, said)
+    return queue
+
+
+def handle_of(call: Call, task: MoveTask) -> str:
+    """What a client knows a task by. It tells the queue, so that whoever may not use that may not cancel."""
+    told = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
+    return urlsafe_b64encode(json.dumps(told).encode()).decode()
+
+
+def read_handle(handle: str) -> tuple[str, str]:
+    """The task's own handle, and the ARN of its source."""
+    try:
+        told = json.loads(urlsafe_b64decode(handle))
+        task, arn = told["taskId"], told["sourceArn"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        task = arn = None
+    if not isinstance(task, str) or not isinstance(arn, str):
+        raise errors.invalid_value("Value for parameter TaskHandle is invalid.")
+    return task, arn
+
+
+def shown_task(call: Call, task: MoveTask) -> dict[str, Any]:
+    """As ListMessageMoveTasks has it. Only a task that runs can be cancelled, and shows its handle."""
+    found: dict[str, Any] = {
+        "Status": task.status.value,
+        "SourceArn": call.arn(task.source),
+        "ApproximateNumberOfMessagesMoved": task.moved,
+        "ApproximateNumberOfMessagesToMove": task.to_move,
+        "StartedTimestamp": task.started_ms,
+    }
+    if task.status is MoveStatus.RUNNING:
+        found["TaskHandle"] = handle_of(call, task)
+    if task.destination:
+        found["DestinationArn"] = call.arn(task.destination)
+    if task.per_second:
+        found["MaxNumberOfMessagesPerSecond"] = task.per_second
+    if task.status is MoveStatus.FAILED:
+        found["FailureReason"] = task.failure
+    return found

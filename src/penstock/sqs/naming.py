@@ -1,0 +1,63 @@
+"""Names of queues in the forms that clients send and are sent: URLs and ARNs.
+
+A queue is known by its name alone. The host in a URL is whatever a load balancer is called, and the account and the
+region are shown because clients look for them.
+"""
+
+import re
+from typing import Final
+
+from penstock.sqs import errors
+from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+
+ACCOUNT: Final = "000000000000"
+"""Whose a queue is that was created without credentials."""
+REGION: Final = "us-east-1"
+"""Where it is said to be if a request does not name a region."""
+FIFO_SUFFIX: Final = ".fifo"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
+_ACCOUNT: Final = re.compile(r"[0-9]{12}")
+_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[A-Za-z0-9-]*:[A-Za-z0-9_-]*:(.+)")
+
+
+def check_name(name: str, is_fifo: bool) -> None:
+    """AWS's rule for the names of new queues."""
+    if is_fifo and not name.endswith(FIFO_SUFFIX):
+        raise errors.invalid_value(
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
+            f"with {FIFO_SUFFIX} suffix and be 1 to {QUEUE_NAME_CHARS_MAX} in length"
+        )
+    matched = _NAME.fullmatch(name)
+    if matched is None or len(name) > QUEUE_NAME_CHARS_MAX or bool(matched[1]) != is_fifo:
+        raise errors.invalid_value(
+            "Can only include alphanumeric characters, hyphens, or underscores. "
+            f"1 to {QUEUE_NAME_CHARS_MAX} in length"
+        )
+
+
+def name_in_url(url: str) -> str:
+    """The name in a queue's URL: the last part of its path. A bare name is one too.
+
+    >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
+    'jobs'
+    """
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def url_of(host: str, scheme: str, owner: str, name: str) -> str:
+    return f"{scheme}://{host}/{account_of(owner)}/{name}"
+
+
+def account_of(owner: str) -> str:
+    """The account that is shown for an owner: clients expect twelve digits."""
+    return owner if _ACCOUNT.fullmatch(owner) else ACCOUNT
+
+
+def arn_of(region: str, owner: str, name: str) -> str:
+    return f"arn:aws:sqs:{region}:{account_of(owner)}:{name}"
+
+
+def name_in_arn(arn: str) -> str | None:
+    """The name in a queue's ARN, or None if it is no ARN of a queue."""
+    matched = _ARN.fullmatch(arn)
+    return matched[1] if matched else None

@@ -1,0 +1,199 @@
+"""The Query protocol: parameters of a URL or a form, lists and maps by numbered names; results and errors as XML.
+
+Parameters become what they would be in JSON, and results are what they would be in JSON, so that actions know one
+form: `SendMessageBatchRequestEntry.2.Id=b` is the `Id` of the second of `Entries`.
+"""
+
+import re
+from typing import Any, Final
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from penstock.foundation.http import HttpRequest, HttpResponse
+from penstock.sqs.errors import INVALID_PARAMETER_VALUE, MALFORMED_QUERY, SqsError, invalid_parameter
+from penstock.sqs.limits import PARAMETERS_MAX
+
+CONTENT_TYPE: Final = "text/xml"
+_NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
+_NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML cannot carry. Bodies that have some of it come here in base64."""
+
+_WHOLES: Final = {
+    "DelaySeconds",
+    "MaxNumberOfMessages",
+    "MaxNumberOfMessagesPerSecond",
+    "MaxResults",
+    "VisibilityTimeout",
+    "WaitTimeSeconds",
+}
+_LISTS: Final = {
+    "ActionName": "Actions",
+    "AttributeName": "AttributeNames",
+    "AWSAccountId": "AWSAccountIds",
+    "ChangeMessageVisibilityBatchRequestEntry": "Entries",
+    "DeleteMessageBatchRequestEntry": "Entries",
+    "MessageAttributeName": "MessageAttributeNames",
+    "MessageSystemAttributeName": "MessageSystemAttributeNames",
+    "SendMessageBatchRequestEntry": "Entries",
+    "TagKey": "TagKeys",
+}
+_MAPS: Final = {
+    "Attribute": ("Attributes", "Name"),
+    "MessageAttribute": ("MessageAttributes", "Name"),
+    "MessageSystemAttribute": ("MessageSystemAttributes", "Name"),
+    "Tag": ("Tags", "Key"),
+}
+_OWN: Final = {"Version", "SignatureMethod", "SignatureVersion", "AWSAccessKeyId", "Timestamp", "Expires"}
+
+_LIST_ELEMENTS: Final = {
+    "Failed": "BatchResultErrorEntry",
+    "Messages": "Message",
+    "QueueUrls": "QueueUrl",
+    "Results": "ListMessageMoveTasksResultEntry",
+    "queueUrls": "QueueUrl",
+}
+_MAP_ELEMENTS: Final = {
+    "Attributes": ("Attribute", "Name"),
+    "MessageAttributes": ("MessageAttribute", "Name"),
+    "Tags": ("Tag", "Key"),
+}
+
+
+def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
+    """The action of a request, empty if it names none, and its parameters, in the form that JSON has.
+
+    They are those of its URL and those of its form. A queue may be named by the path instead.
+    """
+    action, tree = "", dict[str, Any]()
+    for name, value in [*_pairs(request.query), *_pairs(_form(request))]:
+        if name == "Action":
+            action = value
+        elif name not in _OWN and not name.startswith("X-Amz-"):
+            _plant(tree, name, value)
+    if "QueueUrl" not in tree and request.path.strip("/"):
+        tree["QueueUrl"] = request.path
+    return action, _grown(tree)
+
+
+def _form(request: HttpRequest) -> str:
+    try:
+        return "" if request.method == b"GET" else request.body.decode()
+    except UnicodeDecodeError:
+        raise SqsError(MALFORMED_QUERY, "The form is not UTF-8.") from None
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    if not text:
+        return []
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
+    except UnicodeDecodeError:
+        raise SqsError(MALFORMED_QUERY, "A parameter is not UTF-8.") from None
+    except ValueError:
+        raise SqsError(MALFORMED_QUERY, f"A request has at most {PARAMETERS_MAX} parameters.") from None
+
+
+def _plant(tree: dict[str, Any], name: str, value: str) -> None:
+    """Put a parameter where its name says: `Tag.1.Key` below `1` below `Tag`."""
+    *path, last = name.split(".")
+    for part in path:
+        below = tree.setdefault(part, {})
+        if type(below) is not dict:
+            raise SqsError(MALFORMED_QUERY, f"The parameter {name[:100]} conflicts with another one.")
+        tree = below
+    if last in tree:
+        raise SqsError(MALFORMED_QUERY, f"The parameter {name[:100]} is given twice, or conflicts with another one.")
+    tree[last] = value
+
+
+def _grown(tree: dict[str, Any]) -> dict[str, Any]:
+    """A level of names and what is below, as JSON has it."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if type(value) is not dict:
+            if name in _LISTS:  # one alone need not be numbered; none is sent as nothing
+                found[_LISTS[name]] = [value] if value else []
+            elif name in _MAPS and not value:
+                found[_MAPS[name][0]] = {}
+            else:
+                found[name] = _whole(name, value) if name in _WHOLES else value
+        elif name in _LISTS:
+            found[_LISTS[name]] = [_grown(each) if type(each) is dict else each for each in _in_order(name, value)]
+        elif name in _MAPS:
+            member, key = _MAPS[name]
+            found[member] = _map(name, key, value)
+        else:
+            found[name] = _grown(value)
+    return found
+
+
+def _whole(name: str, value: str) -> int:
+    if not _WHOLE.fullmatch(value):
+        raise invalid_parameter(name, value[:100], "Must be a number.")
+    return int(value)
+
+
+def _in_order(name: str, numbered: dict[str, Any]) -> list[Any]:
+    """The values of numbered names, by their numbers."""
+    if not all(_INDEX.fullmatch(number) for number in numbered):
+        raise SqsError(MALFORMED_QUERY, f"The parameters {name} are not numbered.")
+    return [numbered[number] for number in sorted(numbered, key=int)]
+
+
+def _map(name: str, key: str, numbered: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for entry in _in_order(name, numbered):
+        named = entry.get(key) if type(entry) is dict else None
+        if type(named) is not str or not named:
+            raise SqsError(INVALID_PARAMETER_VALUE, f"One of the parameters {name} has no {key}.")
+        if named in found:
+            raise SqsError(INVALID_PARAMETER_VALUE, f"{name} {named[:100]!r} is given twice.")
+        value = entry.get("Value", "")
+        found[named] = _grown(value) if type(value) is dict else value
+    return found
+
+
+def encode(action: str, result: dict[str, Any] | None, request_id: bytes) -> HttpResponse:
+    said = f"<ResponseMetadata><RequestId>{request_id.decode()}</RequestId></ResponseMetadata>"
+    inner = "" if result is None else f"<{action}Result>{_members(action, result)}</{action}Result>"
+    text = f'<?xml version="1.0"?><{action}Response xmlns="{_NAMESPACE}">{inner}{said}</{action}Response>'
+    return HttpResponse(200, _NO_XML.sub("?", text).encode(), CONTENT_TYPE, b"x-amzn-requestid: %s\r\n" % request_id)
+
+
+def _members(action: str, value: dict[str, Any]) -> str:
+    parts = []
+    for name, member in value.items():
+        if type(member) is list:
+            element = f"{action}ResultEntry" if name == "Successful" else _LIST_ELEMENTS[name]
+            parts += [_element(action, element, each) for each in member]
+        elif type(member) is dict and name in _MAP_ELEMENTS:
+            element, key = _MAP_ELEMENTS[name]
+            parts += [_element(action, element, {key: each, "Value": member[each]}) for each in member]
+        else:
+            parts.append(_element(action, name, member))
+    return "".join(parts)
+
+
+def _element(action: str, name: str, value: Any) -> str:
+    if type(value) is dict:
+        inner = _members(action, value)
+    elif type(value) is bool:
+        inner = "true" if value else "false"
+    else:
+        # A line feed would be made of a carriage return by whoever reads it (XML 1.0, 2.11).
+        inner = escape(str(value), {"\r": "&#13;"})
+    return f"<{name}>{inner}</{name}>"
+
+
+def encode_error(error: SqsError, request_id: bytes) -> HttpResponse:
+    fault = error.fault
+    text = (
+        f'<?xml version="1.0"?><ErrorResponse xmlns="{_NAMESPACE}"><Error><Type>{fault.whose}</Type>'
+        f"<Code>{fault.code}</Code><Message>{escape(error.message)}</Message><Detail/></Error>"
+        f"<RequestId>{request_id.decode()}</RequestId></ErrorResponse>"
+    )
+    return HttpResponse(
+        fault.status, _NO_XML.sub("?", text).encode(), CONTENT_TYPE, b"x-amzn-requestid: %s\r\n" % request_id
+    )

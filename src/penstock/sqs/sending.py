@@ -1,0 +1,122 @@
+"""A message that is sent: from the parameters of a request to what the queue takes, and what the sender is told."""
+
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.queues.messages import NewMessage, Sent
+from penstock.cluster.queues import Queue
+from penstock.queues.messages import DELAY_MS, SENDER, TRACE
+from penstock.sqs import checks, errors
+from penstock.sqs.checks import Params
+from penstock.sqs.digests import Attribute, md5_of_attributes, md5_of_body
+from penstock.sqs.errors import SqsError
+from penstock.sqs.limits import DELAY_S
+from penstock.sqs.message_attributes import (
+    illegal_characters,
+    read_attributes,
+    read_system_attributes,
+    to_headers,
+)
+
+_WRONG_TYPE: Final = "The request include parameter that is not valid for this queue type."
+
+
+class Draft(NamedTuple):
+    """A message, and what is told of it when it is sent."""
+
+    message: NewMessage
+    size: int
+    """As AWS counts: the body, and names, types and values of attributes."""
+    told: dict[str, Any]
+
+
+def read_message(queue: Queue, params: Params, sender: str) -> Draft:
+    """One message of SendMessage, or of a batch. Its size is for the caller to check."""
+    body = params.get("MessageBody")
+    if type(body) is not str or not body:
+        body = checks.text(params, "MessageBody")
+    value = body.encode()
+    if not checks.is_legal(value):
+        raise illegal_characters()
+    size, told = len(value), {"MD5OfMessageBody": md5_of_body(value)}
+    headers: list[tuple[str, bytes | None]] = [(SENDER, sender.encode())] if sender else []
+    if len(params) > 2:  # more than the body, and where it goes or what it is called
+        attributes, system = read_attributes(params), read_system_attributes(params)
+        size += sum(attribute.size for attribute in attributes)
+        headers += _extras(queue, params, attributes, system, told)
+    elif not queue.settings.is_fifo:
+        return Draft(NewMessage(value, None, tuple(headers)), size, told)
+    key, deduplication_id = _group(queue, params, value)
+    return Draft(NewMessage(value, key, tuple(headers), deduplication_id), size, told)
+
+
+def _extras(
+    queue: Queue, params: Params, attributes: list[Attribute], system: list[Attribute], told: dict[str, Any]
+) -> list[tuple[str, bytes | None]]:
+    """The headers of what a message has besides its body."""
+    headers = to_headers(attributes)
+    if attributes:
+        told["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
+    if system:
+        told["MD5OfMessageSystemAttributes"] = md5_of_attributes(system)
+        headers.append((TRACE, system[0].value))
+    delay_s = checks.maybe_whole(params, "DelaySeconds")
+    if delay_s is not None:
+        reason = f"DelaySeconds must be >= {DELAY_S.least} and <= {DELAY_S.most}."
+        checks.within("DelaySeconds", delay_s, DELAY_S, reason)
+        if not queue.settings.is_fifo:
+            headers.append((DELAY_MS, str(1000 * delay_s).encode()))
+        elif delay_s:  # AWS takes a 0 for the queue's own delay
+            raise errors.invalid_parameter("DelaySeconds", delay_s, _WRONG_TYPE)
+    return headers
+
+
+def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, str]:
+    """The message group as the record's key, and the id by which duplicates are known."""
+    group = checks.maybe_text(params, "MessageGroupId")
+    deduplication_id = checks.maybe_text(params, "MessageDeduplicationId")
+    if group is not None:
+        checks.token("MessageGroupId", group)
+    if deduplication_id is not None:
+        checks.token("MessageDeduplicationId", deduplication_id)
+    if not queue.settings.is_fifo:
+        if deduplication_id is not None:
+            raise errors.invalid_parameter("MessageDeduplicationId", deduplication_id, _WRONG_TYPE)
+        return None if group is None else group.encode(), ""
+    if group is None:
+        raise errors.missing("MessageGroupId")
+    if deduplication_id is None:
+        if not queue.settings.content_based_deduplication:
+            raise errors.invalid_value(
+                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
+                "explicitly"
+            )
+        deduplication_id = sha256(value).hexdigest()
+    return group.encode(), deduplication_id
+
+
+def too_long(queue: Queue, draft: Draft, reason: str = "are invalid") -> SqsError | None:
+    """What is wrong with a message that is longer than its queue takes."""
+    limit = queue.settings.message_bytes_max
+    if draft.size <= limit:
+        return None
+    return errors.invalid_value(
+        f"One or more parameters {reason}. Reason: Message must be shorter than {limit} bytes."
+    )
+
+
+def told_of(queue: Queue, draft: Draft, sent: Sent) -> dict[str, Any]:
+    """What the sender of one message is told."""
+    draft.told["MessageId"] = sent.message_id
+    if queue.settings.is_fifo:
+        draft.told["SequenceNumber"] = sequence_number(sent.partition, sent.offset)
+    return draft.told
+
+
+def sequence_number(partition: int, offset: int) -> str:
+    """Twenty digits that grow within a message group, which has one partition.
+
+    >>> sequence_number(3, 41)
+    '10000000000000410003'
+    """
+    return f"1{offset:015d}{partition:04d}"

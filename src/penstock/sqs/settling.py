@@ -1,0 +1,112 @@
+"""Receipts that come back: to delete a message, or to change for how long nobody else sees it."""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.queues.messages import Settlement
+from penstock.cluster.queues import Queue
+from penstock.foundation.errors import PenstockError
+from penstock.queues.commands import Verdict
+from penstock.queues.errors import AlreadyFinished, InvalidReceipt, NotHeld, NotInFlight
+from penstock.queues.messages import Receipt
+from penstock.sqs import checks, errors
+from penstock.sqs.batches import failed, read_entries, result
+from penstock.sqs.call import Call, Outcome, Result, then
+from penstock.sqs.checks import Params
+from penstock.sqs.errors import (
+    MESSAGE_NOT_IN_FLIGHT,
+    RECEIPT_HANDLE_IS_INVALID,
+    SERIALIZATION,
+    SqsError,
+    invalid_parameter,
+)
+from penstock.sqs.limits import VISIBILITY_S
+
+_SHOWN_CHARS_MAX: Final = 256
+
+
+def read_receipt(queue: Queue, params: Params) -> Receipt:
+    """The receipt that is given. One of another queue is none."""
+    handle = params.get("ReceiptHandle")
+    if type(handle) is not str or not handle:
+        handle = checks.text(params, "ReceiptHandle")
+    try:
+        receipt = Receipt.of(handle)
+    except InvalidReceipt:
+        raise _not_a_receipt(handle) from None
+    if receipt.topic_id != queue.topic_id:
+        raise _not_a_receipt(handle)
+    return receipt
+
+
+def _not_a_receipt(handle: str) -> SqsError:
+    shown = handle[:_SHOWN_CHARS_MAX]
+    return SqsError(RECEIPT_HANDLE_IS_INVALID, f'The input receipt handle "{shown}" is not a valid receipt handle.')
+
+
+def deletion(queue: Queue, params: Params) -> Settlement:
+    receipt = read_receipt(queue, params)
+    return Settlement(receipt.partition, receipt.offset, receipt.holder, Verdict.DONE)
+
+
+def renewal(queue: Queue, params: Params) -> Settlement:
+    """A change of a visibility timeout. After 0 seconds a message is there for all, and its receipt is good still."""
+    receipt = read_receipt(queue, params)
+    timeout_s = checks.maybe_whole(params, "VisibilityTimeout")
+    if timeout_s is None:
+        raise errors.missing("VisibilityTimeout")
+    reason = f"VisibilityTimeout must be an integer between {VISIBILITY_S.least} and {VISIBILITY_S.most}."
+    checks.within("VisibilityTimeout", timeout_s, VISIBILITY_S, reason)
+    return Settlement(receipt.partition, receipt.offset, receipt.holder, Verdict.RENEW, 1000 * timeout_s)
+
+
+def delete_error(params: Params, error: PenstockError | None) -> PenstockError | None:
+    """Why a message was not deleted. One that is gone already is deleted: a client may ask twice."""
+    if isinstance(error, AlreadyFinished):
+        return None
+    return _expired(params) if isinstance(error, NotHeld) else error
+
+
+def renew_error(params: Params, error: PenstockError | None) -> PenstockError | None:
+    """Why a timeout was not changed."""
+    if isinstance(error, NotInFlight):
+        return SqsError(MESSAGE_NOT_IN_FLIGHT, "The message referred to isn't in flight.")
+    if isinstance(error, AlreadyFinished):
+        reason = "Message does not exist or is not available for visibility timeout change."
+        return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], reason)
+    return _expired(params) if isinstance(error, NotHeld) else error
+
+
+def _expired(params: Params) -> SqsError:
+    """Somebody else has the message now."""
+    return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
+
+
+def settle_batch(
+    call: Call,
+    read: Callable[[Queue, Params], Settlement],
+    explain: Callable[[Params, PenstockError | None], PenstockError | None],
+) -> Outcome:
+    """Several receipts in one request, each of which is good or not on its own."""
+    queue = call.queue()
+    entries = read_entries(call.params, call.action)
+    items, failures = dict[str, Settlement](), {}
+    for name, entry in entries.items():
+        try:
+            items[name] = read(queue, entry)
+        except SqsError as error:
+            if error.fault is SERIALIZATION:
+                raise
+            failures[name] = failed(name, error)
+
+    def finish(found: list[PenstockError | None]) -> Result:
+        successful = []
+        for name, error in zip(items, found, strict=True):
+            told = explain(entries[name], error) if error is not None else None
+            if told is None:
+                successful.append({"Id": name})
+            else:
+                failures[name] = failed(name, told)
+        return result(successful, list(failures.values()))
+
+    return then(call.service.settle(queue, list(items.values())), finish) if items else finish([])

@@ -1,0 +1,32 @@
+"""How many requests came, and what became of them: for Prometheus."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+UNKNOWN: Final = "unknown"
+"""In place of an action that there is not."""
+
+
+class Tally:
+    """Counts by action, and by AWS's code where a request failed. Both are known words, so that it stays small."""
+
+    def __init__(self) -> None:
+        self.requests: defaultdict[str, int] = defaultdict(int)
+        self.errors: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "penstock_sqs_requests", "Requests of the SQS API, by action", labels=["action"]
+        )
+        for action, number in self.requests.items():
+            requests.add_metric([action], number)
+        failed = CounterMetricFamily(
+            "penstock_sqs_errors", "Requests of the SQS API that failed as a whole", labels=["action", "code"]
+        )
+        for labels, number in self.errors.items():
+            failed.add_metric(list(labels), number)
+        yield requests
+        yield failed

@@ -1,0 +1,41 @@
+"""Penstock's API 30002, QueueReceive: messages of a queue from the partitions that one broker leads."""
+
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.queue_send import QueueHeader
+from penstock.wire.schema import Array, Bool, Bytes, Int32, Int64, String, Uuid, field, request, response, struct
+
+
+@request(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")
+class QueueReceiveRequest:
+    queue: String
+    topic_id: Uuid
+    holder: String
+    max_messages: Int32
+    visibility_ms: Int64
+    repeat: Bool = field(default=False)
+    wait_ms: Int32 = field(default=0)
+    """If there is nothing, what comes later is sent by QueueDeliver for so long."""
+    node_id: Int32 = field(default=-1)
+    ticket: Int64 = field(default=-1)
+    """Whom to send it to."""
+
+
+@struct
+class QueueMessage:
+    partition: Int32
+    offset: Int64
+    holder: String
+    message_id: String
+    count: Int32
+    first_received_ms: Int64
+    timestamp_ms: Int64
+    key: Bytes | None
+    value: Bytes
+    headers: Array[QueueHeader]
+
+
+@response(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")
+class QueueReceiveResponse:
+    error: String = field(default="")
+    error_message: String = field(default="")
+    messages: Array[QueueMessage] = field(default=())

@@ -1,0 +1,83 @@
+"""Kafka API 79, ShareAcknowledge."""
+
+from penstock.wire.keys import ApiKey
+from penstock.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    String,
+    Uuid,
+    field,
+    request,
+    response,
+    struct,
+)
+
+
+@struct
+class AcknowledgementBatch:
+    first_offset: Int64
+    last_offset: Int64
+    acknowledge_types: Array[Int8]
+
+
+@struct
+class AcknowledgePartition:
+    partition_index: Int32
+    acknowledgement_batches: Array[AcknowledgementBatch]
+
+
+@struct
+class AcknowledgeTopic:
+    topic_id: Uuid
+    partitions: Array[AcknowledgePartition]
+
+
+@request(ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+")
+class ShareAcknowledgeRequest:
+    group_id: String | None = field(default=None)
+    member_id: String | None
+    share_session_epoch: Int32
+    is_renew_ack: Bool = field("2+", default=False)
+    topics: Array[AcknowledgeTopic]
+
+
+@struct
+class LeaderIdAndEpoch:
+    leader_id: Int32
+    leader_epoch: Int32
+
+
+@struct
+class PartitionData:
+    partition_index: Int32
+    error_code: Int16
+    error_message: String | None = field(default=None)
+    current_leader: LeaderIdAndEpoch
+
+
+@struct
+class ShareAcknowledgeTopicResponse:
+    topic_id: Uuid
+    partitions: Array[PartitionData]
+
+
+@struct
+class NodeEndpoint:
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: String | None = field(default=None)
+
+
+@response(ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+")
+class ShareAcknowledgeResponse:
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None = field(default=None)
+    acquisition_lock_timeout_ms: Int32 = field("2+", default=0)
+    responses: Array[ShareAcknowledgeTopicResponse]
+    node_endpoints: Array[NodeEndpoint]

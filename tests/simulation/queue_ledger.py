@@ -1,0 +1,111 @@
+"""What the simulation of queues knows by itself: what was decided on a partition, taken from what is committed.
+
+It sees decisions in the order in which they are committed, and so needs nothing of what the machine believes.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.foundation.decision import StateRecord
+from penstock.queues.commands import Acquired, Item, Settle, Verdict
+from penstock.queues.records import PARCEL, read_parcel
+from tests.simulation.queue_log import Log
+
+
+class Meaning(NamedTuple):
+    """What a decision says, once it is committed."""
+
+    at_ms: int
+    handed: tuple[Acquired, ...] = ()
+    settled: tuple[Item, ...] = ()
+    """The items that were accepted; what is rejected where there are no dead letters is done."""
+    leaving: tuple[int, ...] = ()
+    """Messages that go to another queue."""
+    is_repeat: bool = False
+    """Whether the holder is given what it has, once more."""
+
+
+def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
+    found: list[int] = []
+    for record in records:
+        if record.key[0] == PARCEL and record.value is not None:
+            _, parcel = read_parcel(record)
+            if parcel is not None and parcel.move is not None:
+                found.extend(range(parcel.first, parcel.last + 1))
+    return tuple(found)
+
+
+def accepted(command: Settle, reply: Iterable[object]) -> tuple[Item, ...]:
+    items = [item for item, error in zip(command.items, reply, strict=True) if error is None]
+    if command.settings.dead_letter is not None:
+        return tuple(items)
+    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict is Verdict.REJECT else item for item in items)
+
+
+class Ledger:
+    """Of one partition."""
+
+    def __init__(self, log: Log, *, is_fifo: bool) -> None:
+        self._log = log
+        self._is_fifo = is_fifo
+        self.told_done: set[int] = set()
+        """What a worker was told is deleted."""
+        self.done: set[int] = set()
+        self.away: set[int] = set()
+        self.trimmed = 0
+        self._held: dict[int, int] = {}
+        """Until when each is in flight."""
+        self.deliveries = 0
+
+    def commit(self, meaning: Meaning) -> None:
+        for item in meaning.settled:
+            for offset in range(item.first, item.last + 1):
+                self._settle(offset, item)
+        self.away.update(meaning.leaving)
+        for offset in meaning.leaving:
+            self._held.pop(offset, None)
+        if meaning.handed:
+            self._hand_out(meaning)
+
+    def _settle(self, offset: int, item: Item) -> None:
+        held = self._held.pop(offset, None)
+        if item.verdict is Verdict.DONE:
+            self.done.add(offset)
+        elif item.verdict is Verdict.RENEW and held is not None:
+            self._held[offset] = item.due_ms
+
+    def _hand_out(self, meaning: Meaning) -> None:
+        given = [offset for one in meaning.handed for offset in range(one.first, one.last + 1)]
+        self.deliveries += len(given)
+        for offset in given:
+            is_acked = offset in self.done or offset in self.told_done
+            assert not is_acked, f"AckedMessageNeverRedelivered: {offset} was deleted, and is given out again"
+            assert offset not in self.away, f"DeadLetteredOnce: {offset} is on its way elsewhere, and is given out"
+        if self._is_fifo:
+            self._check_groups(given, meaning)
+        else:
+            for offset in given:
+                assert self._held.get(offset, 0) <= meaning.at_ms, (
+                    f"OneHandPerMessage: {offset} is in flight, and is given out"
+                )
+        for one in meaning.handed:
+            for offset in range(one.first, one.last + 1):
+                self._held[offset] = one.due_ms
+
+    def _check_groups(self, given: list[int], meaning: Meaning) -> None:
+        entries = self._log.entries
+        before: set[int] = set()
+        for offset in given:
+            group = entries[offset].message.group
+            # What is given once more was given before: a leader whose clock is behind may have opened others again.
+            for other, due_ms in () if meaning.is_repeat else self._held.items():
+                if other >= self.trimmed and entries[other].message.group == group:
+                    assert due_ms <= meaning.at_ms, (
+                        f"OneHandPerGroup: {offset} of group {group} is given out while {other} is in flight"
+                    )
+            for earlier in range(self.trimmed, offset):
+                if entries[earlier].message.group == group and earlier not in before:
+                    assert earlier in self.done or earlier in self.away, (
+                        f"GroupInOrder: {offset} of group {group} is given out, {earlier} before it is not finished"
+                    )
+            before.add(offset)

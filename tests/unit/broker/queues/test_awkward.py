@@ -1,0 +1,277 @@
+"""What does not happen every day: nothing in the page cache, commits that take a while, limits, people who leave."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
+from penstock.broker.queues.partition import Wish
+from penstock.broker.queues.reading import INLINE_BYTES
+from penstock.cluster.queues import Redrive
+from penstock.log.disk import ColdRead
+from penstock.queues.commands import Verdict
+from penstock.queues.errors import OverLimit
+from penstock.queues.settings import DeliverySettings
+from penstock.records.batch import assemble
+from penstock.records.build import Record, build_batch
+from penstock.records.compression import Codec, compress
+
+from .shop import Shop, now, shop_at, turn, values
+from .test_queues_and_topics import configure, end, log_of, produce
+
+
+class Shy:
+    """A log's reads, of which each is cold the first time it is tried."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._log = log_of(shop)
+        self._read = self._log.read
+        self._warmed: set[int] = set()
+        self.cold = 0
+        self._log.read = self.read  # type: ignore[method-assign]
+
+    def read(self, offset: int, *args: object, **options: object) -> object:
+        if offset not in self._warmed:
+            self.cold += 1
+            raise ColdRead("not in the page cache", lambda: self._warmed.add(offset))
+        self._warmed.discard(offset)
+        return self._read(offset, *args, **options)  # type: ignore[arg-type]
+
+
+async def test_messages_that_lie_on_the_device_only_are_read_on_a_thread(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        for text in (b"a", b"b"):
+            await shop.send(queue, text)
+        shy = Shy(shop)
+        held = await shop.receive(queue, max_messages=1, visibility_s=1)
+        assert values(held) == [b"a"]
+        for _ in range(2):
+            shop.partition(queue).tidy()
+        await shop.advance(1000)
+        got = await shop.receive(queue, max_messages=10)
+        assert sorted((each.value, each.count) for each in got) == [(b"a", 2), (b"b", 1)]
+        produce(shop, "jobs", b"c", producer_id=1, sequence=0)
+        end(shop, "jobs", 1, committed=True)
+        assert await shop.counts(queue) == (1, 2, 0)
+        assert shy.cold > 3
+
+
+async def slow(shop: Shop) -> None:
+    """Have messages and delivery state synced before anybody is told of them."""
+    await configure(shop, flush="group")
+
+
+async def test_where_commits_take_a_while_all_is_told_when_it_is_committed(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await slow(shop)
+        sent = shop.service.send(queue, [NewMessage(b"a"), NewMessage(b"b")])
+        assert not isinstance(sent, list)
+        assert [each.offset for each in await sent if isinstance(each, Sent)] == [0, 1]
+        received = shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0)
+        assert not isinstance(received, list)
+        got = await received
+        assert values(got) == [b"a", b"b"]
+        assert await shop.settle(queue, got) == [None, None]
+        assert await shop.counts(queue) == (0, 0, 0)
+
+
+async def test_what_was_acquired_for_somebody_who_left_is_as_if_never_delivered(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await slow(shop)
+        await shop.send(queue, b"a")
+        for wait_ms in (0, 20_000):
+            gone = asyncio.ensure_future(
+                now(shop.service.receive(queue, max_messages=1, visibility_ms=30_000, wait_ms=wait_ms))
+            )
+            await asyncio.sleep(0)
+            assert await shop.counts(queue) == (0, 1, 0)
+            gone.cancel()
+            while await shop.counts(queue) != (1, 0, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (got,) = await shop.receive(queue)
+        assert (got.value, got.count) == (b"a", 1)
+
+
+async def test_a_message_that_compaction_took_is_passed_over(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.world.create("latest", cleanup_policy="compact", segment_bytes=1024)
+        queue = await shop.create("jobs", topic="latest")
+        for number in range(40):
+            record = Record(key=b"k%d" % (number % 3), value=b"%d" % number, timestamp_ms=shop.clock.now_ms())
+            shop.world.partition("latest").append(build_batch([record]), shop.clock.now_ms())
+        held = await shop.receive(queue, max_messages=10, visibility_s=1)
+        assert [int(each.value) for each in held] == list(range(10))
+        log = log_of(shop, "latest")
+        log.roll(shop.clock.now_ms())
+        log.sync()
+        await shop.world.upkeep._compact(1000)
+        assert log.checkpoint.has_holes
+        for _ in range(2):
+            shop.partition(queue).tidy()  # what was read ahead before is forgotten
+        await shop.advance(1000)
+        got = await shop.receive(queue, max_messages=10)
+        assert sorted(int(each.value) for each in got) == [37, 38, 39]
+        assert await shop.counts(queue) == (0, 3, 0)
+
+
+async def test_with_as_many_in_flight_as_may_be_a_receive_is_refused_and_a_waiting_one_waits(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await shop.send(queue, *(b"x" for _ in range(4)))
+        partition = shop.partition(queue)
+        wish = Wish("jobs", "me", 10, 30_000, DeliverySettings(in_flight_max=3))
+        replies: list[object] = []
+        partition.receive(wish, replies.append)
+        partition.receive(wish._replace(holder="other"), replies.append)
+        held, refused = replies
+        assert isinstance(held, list)
+        assert len(held) == 3
+        assert isinstance(refused, OverLimit)
+
+
+async def test_messages_of_a_kafka_producer_are_batches_that_are_taken_one_by_one(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        produce(shop, "jobs", *(b"%d" % number for number in range(500)))
+        seen = []
+        for _ in range(50):
+            got = await shop.receive(queue, max_messages=10)
+            seen += values(got)
+            assert await shop.settle(queue, got[::2]) == [None] * 5
+        assert seen == [b"%d" % number for number in range(500)]
+        assert await shop.counts(queue) == (0, 250, 0)
+        await shop.advance(30_000)
+        again = [each for _ in range(25) for each in await shop.receive(queue, max_messages=10)]
+        assert [int(each.value) for each in again] == list(range(1, 500, 2))
+
+
+async def test_a_queue_whose_leader_cannot_be_reached_says_so(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await shop.service.delete("jobs")
+        with pytest.raises(QueueUnavailable):
+            await shop.service.counts(queue)
+
+
+async def test_whoever_is_first_to_wait_is_first_to_be_served(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        waiting = [shop.wait(queue) for _ in range(20)]
+        await turn()
+        await shop.send(queue, *(b"%d" % number for number in range(10)))
+        for number, each in enumerate(waiting[:10]):
+            assert values(await each) == [b"%d" % number]
+        assert not any(each.done() for each in waiting[10:])
+        for each in waiting[10:]:
+            each.cancel()
+        await turn()
+        await shop.send(queue, b"last")
+        (got,) = await shop.receive(queue)
+        assert (got.value, got.count) == (b"last", 1)
+        assert await shop.settle(queue, [got], Verdict.DONE) == [None]
+
+
+async def test_what_a_producer_sealed_and_nobody_can_read_keeps_no_others(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        produce(shop, "jobs", b"before")
+        nonsense = assemble(
+            compress(Codec.GZIP, b"\xff" * 50),
+            count=3,
+            attributes=Codec.GZIP,
+            base_offset=0,
+            last_offset_delta=2,
+            leader_epoch=-1,
+            base_timestamp=shop.clock.now_ms(),
+            max_timestamp=shop.clock.now_ms(),
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+        shop.world.partition("jobs").append(nonsense, shop.clock.now_ms())
+        for number in range(200):
+            produce(shop, "jobs", b"%0200d" % number)
+        assert values(await shop.receive(queue)) == [b"before"]
+        for number in range(200):
+            assert values(await shop.receive(queue)) == [b"%0200d" % number]
+        assert await shop.counts(queue) == (0, 201, 0)
+
+
+async def test_headers_of_ours_that_somebody_else_wrote_do_no_harm(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        for name, value in (
+            ("penstock-delay-ms", b"9" * 5000),
+            ("penstock-delay-ms", b"-5"),
+            ("penstock-delay-ms", b"soon"),
+            ("penstock-message-id", b"\xff\xfe"),
+            ("penstock-message-id", b""),
+        ):
+            await shop.send(queue, name.encode(), headers=((name, value),))
+        got = await shop.receive(queue, max_messages=10)
+        assert len(got) == 4
+        assert all(each.message_id for each in got)
+        assert await shop.counts(queue) == (0, 4, 1)
+
+
+async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create(redrive=Redrive(queue="dead", max_receive_count=1))
+        dead = await shop.create("dead")
+        dice = Random(5)
+        texts = [dice.randbytes(500) for _ in range(100)]
+        now_ms = shop.clock.now_ms()
+        records = [Record(key=None, value=text, timestamp_ms=now_ms) for text in texts]
+        batch = build_batch(records, codec=Codec.GZIP)
+        assert len(batch) > INLINE_BYTES
+        shop.world.partition("jobs").append(batch, now_ms)
+        received = shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0)
+        assert not isinstance(received, list)
+        assert values(await received) == texts[:10]
+        assert await shop.counts(queue) == (90, 10, 0)
+        for _ in range(2):
+            shop.partition(queue).tidy()
+        await shop.advance(1000)
+        got = await shop.receive(queue, max_messages=10)
+        assert values(got) == texts[10:20]
+        while (await shop.counts(dead))[0] < 10:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert sorted(values(await shop.receive(dead, max_messages=10))) == sorted(texts[:10])
+
+
+async def test_messages_that_an_unclean_election_took_back_do_not_hide_those_that_come_after(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        for number in range(10):
+            await shop.send(queue, b"%d" % number)
+        got = await shop.receive(queue, max_messages=10)
+        assert await shop.settle(queue, [*got[:3], *got[4:]]) == [None] * 9
+        log_of(shop).truncate(5, shop.clock.now_ms())
+    async with shop_at(tmp_path) as shop:
+        for text in (b"new", b"newer"):
+            await shop.send(queue, text)
+        again = await shop.receive(queue, max_messages=10)
+        assert values(again) == [b"3", b"4", b"new", b"newer"]
+        assert await shop.counts(queue) == (0, 4, 0)
+
+
+async def test_a_message_that_comes_while_somebody_looks_is_not_overlooked(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.create("dead")
+        queue = await shop.create(redrive=Redrive(queue="dead", max_receive_count=1))
+        await slow(shop)
+        await shop.send(queue, b"poison")
+        assert values(await shop.receive(queue, visibility_s=5)) == [b"poison"]
+        waiting = shop.wait(queue)
+        while not len(shop.service.receivers):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await turn()
+        # The look that is due now gives the poison away, for nobody, and takes as long as a sync does.
+        await shop.advance(5000)
+        await shop.send(queue, b"good")
+        assert values(await waiting) == [b"good"]

@@ -1,0 +1,245 @@
+"""A queue with a partition at each of two brokers, and clients of both."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
+from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, Redrive
+from penstock.queues.commands import Verdict
+from penstock.queues.errors import NotHeld, NotInFlight
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
+from penstock.wire.messages.queue_send import QueueSendResponse
+from penstock.wire.messages.queue_settle import QueueSettleResponse
+
+from .shop import now, turn, values
+from .town import town_at
+
+
+async def test_messages_are_sent_where_one_is_and_received_from_everywhere(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        assert [sent.partition for sent in await one.send(queue, b"a")] == [0]
+        assert [sent.partition for sent in await two.send(queue, b"b")] == [1]
+        assert await one.counts(queue) == await two.counts(queue) == (2, 0, 0)
+        first, second = await one.receive(queue, 10), await one.receive(queue, 10)
+        assert (values(first), values(second)) == ([b"a"], [b"b"])
+        assert await one.receive(queue, 10) == []
+        assert await two.settle(queue, [*first, *second]) == [None, None]
+        assert await one.counts(queue) == (0, 0, 0)
+
+
+async def test_a_broker_that_leads_nothing_sends_to_those_that_do(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        two = town.houses[2]
+        (sent,) = await two.send(queue, b"a")
+        (got,) = await two.receive(queue)
+        assert (got.value, got.message_id) == (b"a", sent.message_id)
+        assert await two.settle(queue, [got], Verdict.RENEW, 60_000) == [None]
+        assert await two.settle(queue, [got], Verdict.RELEASE) == [None]
+        (refused,) = await two.settle(queue, [got], Verdict.RENEW, 60_000)
+        assert isinstance(refused, NotHeld)
+        (again,) = await two.receive(queue)
+        assert (again.count, await two.settle(queue, [again])) == (2, [None])
+
+
+async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        two = town.houses[2]
+        await two.send(queue, b"a")
+        held = await two.receive(queue, visibility_s=1)
+        await two.advance(1000)
+        (late,) = await two.settle(queue, held, Verdict.RENEW, 1000)
+        assert type(late) is NotInFlight
+        await two.receive(queue)
+        (elsewhere,) = await two.settle(queue, held)
+        assert type(elsewhere) is NotHeld
+
+
+async def test_whoever_waits_is_given_what_comes_to_another_broker(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        waiting = one.wait(queue)
+        await turn()
+        await two.send(queue, b"there")
+        assert values(await waiting) == [b"there"]
+        waiting = one.wait(queue)
+        await turn()
+        await one.send(queue, b"here")
+        assert values(await waiting) == [b"here"]
+        await turn()
+        await two.send(queue, b"for nobody yet")
+        await turn()
+        assert await one.counts(queue) == (1, 2, 0)
+
+
+async def test_what_two_leaders_have_for_one_who_waits_one_of_them_takes_back(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        waiting = one.wait(queue)
+        await turn()
+        await one.send(queue, b"x")
+        await two.send(queue, b"x")
+        assert values(await waiting) == [b"x"]
+        await turn()
+        assert await one.counts(queue) == (1, 1, 0)
+        (got,) = await one.receive(queue, 10)
+        assert got.count == 1
+
+
+async def test_whoever_hangs_up_is_forgotten_by_all(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        waiting = one.wait(queue)
+        await turn()
+        waiting.cancel()
+        await turn()
+        assert (2, ApiKey.QUEUE_CONTROL) in town.asked
+        await two.send(queue, b"a")
+        await turn()
+        assert (1, ApiKey.QUEUE_DELIVER) not in town.asked
+        assert await one.counts(queue) == (1, 0, 0)
+
+
+async def test_messages_for_one_who_has_left_meanwhile_are_as_if_never_delivered(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        waiting = one.wait(queue)
+        await turn()
+        town.hold = lambda message: type(message).__name__ == "QueueControlRequest"
+        waiting.cancel()
+        await two.send(queue, b"a")
+        await turn()
+        assert (1, ApiKey.QUEUE_DELIVER) in town.asked
+        town.hold = lambda message: False
+        (got,) = await two.receive(queue)
+        assert (got.value, got.count) == (b"a", 1)
+
+
+async def test_if_nobody_knows_whether_messages_arrived_they_come_back_in_time(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        for lost in (QueueDeliverRequest, QueueDeliverResponse):
+            waiting = one.wait(queue)
+            await turn()
+            town.hold = lambda message, lost=lost: isinstance(message, lost)  # type: ignore[misc]
+            await two.send(queue, b"a")
+            await turn()
+            town.hold = lambda message: False
+            assert await two.counts(queue) == (0, 1, 0)
+            assert waiting.done() == (lost is QueueDeliverResponse)
+            waiting.cancel()
+            await turn()
+            await two.advance(30_000)
+            (got,) = await two.receive(queue)
+            assert await two.settle(queue, [got]) == [None]
+
+
+async def test_whoever_waits_follows_the_partition_to_its_next_leader(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        one, two = town.houses[1], town.houses[2]
+        waiting = [one.wait(queue), two.wait(queue)]
+        await turn()
+        await town.move(queue, 0, 2)
+        await one.send(queue, b"a")
+        await two.send(queue, b"b")
+        assert sorted([*values(await waiting[0]), *values(await waiting[1])]) == [b"a", b"b"]
+
+
+async def test_a_duplicate_is_known_whoever_sends_it_and_whose_answer_was_lost(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create("jobs.fifo", is_fifo=True, deduplication_scope=SCOPE_GROUP)
+        one, two = town.houses[1], town.houses[2]
+        messages = [NewMessage(b"x", group.encode(), (), "same") for group in "abcdef"]
+        lost: list[Any] = []
+
+        def lose_first(message: Any) -> bool:
+            if isinstance(message, QueueSendResponse) and not lost:
+                lost.append(message)
+            return bool(lost) and message is lost[0]
+
+        town.hold = lose_first
+        sent = await now(one.service.send(queue, messages))
+        assert all(isinstance(each, Sent) for each in sent)
+        assert lost
+        again = await now(two.service.send(queue, messages))
+        assert [each.is_duplicate for each in again if isinstance(each, Sent)] == [True] * 6
+        assert await one.counts(queue) == (6, 0, 0)
+
+
+async def test_a_delete_whose_answer_was_lost_is_answered_well_the_second_time(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        two = town.houses[2]
+        await two.send(queue, b"a")
+        got = await two.receive(queue)
+        lost: list[Any] = []
+
+        def lose_first(message: Any) -> bool:
+            if isinstance(message, QueueSettleResponse) and not lost:
+                lost.append(message)
+            return bool(lost) and message is lost[0]
+
+        town.hold = lose_first
+        assert await two.settle(queue, got) == [None]
+        assert lost
+        assert await two.counts(queue) == (0, 0, 0)
+
+
+async def test_a_standard_message_whose_answer_was_lost_is_not_sent_twice(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        town.hold = lambda message: isinstance(message, QueueSendResponse)
+        (error,) = await now(town.houses[2].service.send(queue, [NewMessage(b"a")]))
+        assert isinstance(error, QueueUnavailable)
+        town.hold = lambda message: False
+        assert await town.houses[1].counts(queue) == (1, 0, 0)
+
+
+async def test_dead_letters_cross_and_go_back(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        dead = await town.create("dead")
+        queue = await town.create("jobs", redrive=Redrive(queue="dead", max_receive_count=1))
+        one, two = town.houses[1], town.houses[2]
+        for number in range(10):
+            await (one if number % 2 else two).send(queue, str(number).encode())
+
+        async def spoil() -> bool:
+            got = await one.receive(queue, 10)
+            await one.settle(queue, got, Verdict.RELEASE)
+            return await two.counts(dead) == (10, 0, 0)
+
+        while not await spoil():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await one.counts(queue) == (0, 0, 0)
+        assert (1, ApiKey.PRODUCE) in town.asked or (2, ApiKey.PRODUCE) in town.asked
+        await two.service.start_move(dead, None, 0)
+
+        async def is_over() -> bool:
+            (task,) = await one.service.moves(dead)
+            return task.status is MoveStatus.COMPLETED
+
+        while not await is_over():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        got = [*await one.receive(queue, 10), *await two.receive(queue, 10)]
+        assert sorted(int(each.value) for each in got) == list(range(10))
+
+
+async def test_a_purge_reaches_all_partitions(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create()
+        one, two = town.houses[1], town.houses[2]
+        await one.send(queue, b"a")
+        await two.send(queue, b"b")
+        await one.service.purge("jobs")
+        assert await two.counts(queue) == (0, 0, 0)

@@ -1,0 +1,225 @@
+"""Queues and the topics that they stand on: made, attached, repaired, deleted, reclaimed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.administration import delete_topic
+from penstock.cluster.queueing import plan_forget_queues
+from penstock.cluster.queues import NameTaken, NoSuchQueue, QueueExists, QueueSettings
+from penstock.foundation.errors import UnknownTopicOrPartition
+from penstock.log.log import Log
+from penstock.records.build import Record, build_batch
+from penstock.records.layout import TRANSACTIONAL
+
+from .shop import Shop, shop_at, turn, values
+
+
+def produce(shop: Shop, topic: str, *texts: bytes, producer_id: int = -1, sequence: int = -1) -> None:
+    """What a Kafka producer does; with an id, in a transaction."""
+    batch = build_batch(
+        [Record(key=None, value=text, timestamp_ms=shop.clock.now_ms()) for text in texts],
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        transactional=producer_id >= 0,
+    )
+    assert bool(batch[22] & TRANSACTIONAL) == (producer_id >= 0)
+    shop.world.partition(topic).append(batch, shop.clock.now_ms(), may_begin=True)
+
+
+def end(shop: Shop, topic: str, producer_id: int, *, committed: bool) -> None:
+    from penstock.foundation.decision import ProducerKey
+
+    shop.world.partition(topic).write_marker(ProducerKey(producer_id, 0), committed, 0, shop.clock.now_ms())
+
+
+def log_of(shop: Shop, topic: str = "jobs") -> Log:
+    return shop.world.partition(topic).log
+
+
+async def test_a_queue_makes_its_topic_and_takes_it_along(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create(retention_s=600)
+        topic = shop.service.image.by_name["jobs"]
+        assert (topic.topic_id, topic.is_queue) == (queue.topic_id, True)
+        assert topic.configs["retention.ms"] == "600000"
+        with pytest.raises(QueueExists):
+            await shop.create()
+        await shop.service.delete("jobs")
+        assert shop.service.image.by_name.get("jobs") is None
+        assert shop.service.queue("jobs") is None
+        with pytest.raises(NoSuchQueue):
+            await shop.service.delete("jobs")
+        again = await shop.create()
+        assert again.topic_id != queue.topic_id
+
+
+async def test_what_is_kept_for_longer_is_kept_by_the_topic_too(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.create()
+        await shop.advance(1000)
+        altered = await shop.service.alter("jobs", lambda settings: QueueSettings(retention_s=60, wait_s=20))
+        assert altered.settings == QueueSettings(retention_s=60, wait_s=20)
+        assert altered.modified_ms == altered.created_ms + 1000
+        assert shop.service.image.by_name["jobs"].configs["retention.ms"] == "60000"
+        tagged = await shop.service.tag("jobs", {"a": "1", "b": "2"}, ["a"])
+        assert tagged.tags == {"b": "2"}
+
+
+async def test_a_queue_that_was_made_halfway_is_finished_by_whoever_asks_again(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await shop.world.metadata.change(lambda image: plan_forget_queues(image, [queue]) if image.queues else [])
+        assert shop.service.queue("jobs") is None
+        again = await shop.create(retention_s=120)
+        assert again.topic_id == queue.topic_id
+        assert shop.service.image.by_name["jobs"].configs["retention.ms"] == "120000"
+
+
+async def test_a_name_that_is_a_topics_is_refused(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.world.create("orders")
+        with pytest.raises(NameTaken, match="attach a queue"):
+            await shop.create("orders")
+        with pytest.raises(UnknownTopicOrPartition):
+            await shop.create("jobs", topic="nowhere")
+
+
+async def test_two_who_make_the_same_queue_make_one(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        made = await asyncio.gather(
+            *(shop.service.create("jobs", QueueSettings(), {}, "me") for _ in range(5)), return_exceptions=True
+        )
+        (queue,) = shop.service.queues().values()
+        assert all(each == queue or isinstance(each, QueueExists) for each in made)
+        assert [topic.topic_id for topic in shop.service.image.topics.values()] == [queue.topic_id]
+
+
+async def test_a_queue_on_a_topic_is_worked_off_beside_its_other_readers(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.world.create("orders")
+        produce(shop, "orders", b"before")
+        jobs = await shop.create("jobs", topic="orders")
+        more = await shop.create("more", topic="orders")
+        produce(shop, "orders", b"after")
+        got = await shop.receive(jobs, max_messages=10)
+        assert values(got) == [b"before", b"after"]
+        assert await shop.settle(jobs, got) == [None, None]
+        assert values(await shop.receive(more, max_messages=10)) == [b"before", b"after"]
+        shop.service.reclaimer.tick()
+        assert log_of(shop, "orders").start_offset == 0
+        await shop.service.delete("jobs")
+        assert shop.service.image.by_name["orders"].topic_id == jobs.topic_id
+        assert shop.partition(more).machine.groups == ["more"]
+        assert await shop.counts(more) == (0, 2, 0)
+
+
+async def test_a_topic_that_is_deleted_takes_its_queues_along(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        topic_id = await shop.world.create("orders")
+        for name in ("one", "two"):
+            await shop.create(name, topic="orders")
+        await delete_topic(shop.world.metadata, topic_id)
+        assert shop.service.queues() == {}
+        assert not [key for key in shop.service.image.versions if key.startswith("queues/")]
+
+
+async def test_what_was_aborted_is_no_message_and_what_is_undecided_waits(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        produce(shop, "jobs", b"plain")
+        produce(shop, "jobs", b"no", b"no", producer_id=1, sequence=0)
+        produce(shop, "jobs", b"yes", producer_id=2, sequence=0)
+        assert await shop.counts(queue) == (1, 0, 0)
+        assert values(await shop.receive(queue, max_messages=10)) == [b"plain"]
+        waiting = shop.wait(queue, max_messages=10)
+        await turn()
+        end(shop, "jobs", 1, committed=False)
+        await turn()
+        assert not waiting.done()
+        end(shop, "jobs", 2, committed=True)
+        got = await waiting
+        assert values(got) == [b"yes"]
+        produce(shop, "jobs", b"last")
+        assert await shop.counts(queue) == (1, 2, 0)
+        assert await shop.settle(queue, got) == [None]
+        assert values(await shop.receive(queue)) == [b"last"]
+        assert await shop.counts(queue) == (0, 2, 0)
+
+
+async def test_counts_are_right_over_many_transactions(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        for number in range(200):
+            produce(shop, "jobs", b"x", b"y", b"z", producer_id=1, sequence=3 * number)
+            end(shop, "jobs", 1, committed=number % 2 == 0)
+        assert await shop.counts(queue) == (300, 0, 0)
+        got = await shop.receive(queue, max_messages=10)
+        assert await shop.settle(queue, got) == [None] * 10
+        assert await shop.counts(queue) == (290, 0, 0)
+        produce(shop, "jobs", b"x")
+        assert await shop.counts(queue) == (291, 0, 0)
+
+
+async def test_what_is_finished_goes_from_the_log(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await configure(shop, segment_bytes=4096)
+        for _ in range(40):
+            await shop.send(queue, *(b"x" * 100 for _ in range(10)))
+        assert len(log_of(shop).segments) > 5
+        for _ in range(40):
+            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+        shop.service.reclaimer.tick()
+        assert log_of(shop).start_offset == 400
+        assert len(log_of(shop).segments) == 1
+        await shop.send(queue, b"next")
+        assert values(await shop.receive(queue)) == [b"next"]
+
+
+async def configure(shop: Shop, **configs: object) -> None:
+    topic = shop.service.image.by_name["jobs"]
+    kept = {name.replace(".", "_"): value for name, value in topic.configs.items()}
+    await shop.world.configure("jobs", **{**kept, **configs})
+
+
+async def test_one_message_that_is_stuck_keeps_no_others_in_the_log(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await configure(shop, segment_bytes=4096)
+        await shop.send(queue, b"stuck")
+        for _ in range(40):
+            await shop.send(queue, *(b"x" * 100 for _ in range(10)))
+        stuck = await shop.receive(queue, visibility_s=3600)
+        for _ in range(40):
+            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+        before = log_of(shop).size_bytes
+        log_of(shop).sync()
+        shop.service.reclaimer.tick()
+        assert log_of(shop).start_offset == 0
+        assert log_of(shop).size_bytes < before / 3
+        await shop.send(queue, b"next")
+    async with shop_at(tmp_path) as shop:
+        assert values(await shop.receive(queue, max_messages=10)) == [b"next"]
+        assert await shop.counts(queue) == (0, 2, 0)
+        await shop.advance(3_600_000)
+        assert b"stuck" in values(await shop.receive(queue, max_messages=10))
+        assert stuck[0].offset == 0
+
+
+async def test_messages_that_are_too_old_are_delivered_no_more(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create(retention_s=60)
+        await shop.send(queue, b"held", b"old")
+        await shop.receive(queue, visibility_s=3600)
+        await shop.advance(30_000)
+        await shop.send(queue, b"young")
+        await shop.advance(30_001)
+        shop.service.reclaimer.tick()
+        assert await shop.counts(queue) == (1, 0, 0)
+        assert values(await shop.receive(queue, max_messages=10)) == [b"young"]
+        await shop.advance(60_000)
+        shop.service.reclaimer.tick()
+        assert await shop.counts(queue) == (0, 0, 0)

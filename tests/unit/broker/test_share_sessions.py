@@ -1,0 +1,128 @@
+"""Share sessions: what a member fetches from, and what becomes of it when it is gone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.share_sessions import (
+    SESSION_PARTITIONS_MAX,
+    InvalidShareSessionEpoch,
+    SessionKey,
+    ShareSession,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+    ShareSessions,
+)
+from penstock.foundation.errors import InvalidRequest
+
+TOPIC = b"t" * 16
+M1, M2 = SessionKey("g", "m1"), SessionKey("g", "m2")
+
+
+def _ignore(session: ShareSession) -> None:
+    """Nobody misses it."""
+
+
+def _place(number: int) -> tuple[bytes, int]:
+    return TOPIC, number
+
+
+def test_a_session_goes_on_from_epoch_to_epoch() -> None:
+    sessions = ShareSessions()
+    opened = sessions.open(M1, "peer", [_place(0)], _ignore)
+    assert sessions.go_on(M1, 1, [_place(1)]) is opened
+    assert sessions.go_on(M1, 2, [_place(2)], [_place(0)]).partitions.keys() == {_place(1), _place(2)}
+    with pytest.raises(InvalidShareSessionEpoch):
+        sessions.go_on(M1, 2)
+    assert sessions.go_on(M1, 3) is opened
+
+
+def test_epochs_begin_again_at_one() -> None:
+    sessions = ShareSessions()
+    opened = sessions.open(M1, "peer", [], _ignore)
+    opened.epoch = 2**31 - 1
+    sessions.go_on(M1, 2**31 - 1)
+    assert opened.epoch == 1
+
+
+def test_who_opens_another_has_that_one() -> None:
+    sessions = ShareSessions()
+    sessions.open(M1, "peer", [_place(0)], _ignore)
+    sessions.go_on(M1, 1)
+    sessions.open(M1, "other peer", [_place(5)], _ignore)
+    assert len(sessions) == 1
+    assert sessions.go_on(M1, 1).partitions.keys() == {_place(5)}
+    sessions.hang_up("peer")
+    assert len(sessions) == 1, "it is no longer of that connection"
+
+
+def test_who_has_none_is_told_so() -> None:
+    sessions = ShareSessions()
+    with pytest.raises(ShareSessionNotFound):
+        sessions.go_on(M1, 1)
+    with pytest.raises(ShareSessionNotFound):
+        sessions.find(M1)
+    assert sessions.close(M1) is None
+
+
+def test_there_is_a_limit_and_who_is_there_already_has_room() -> None:
+    sessions = ShareSessions()
+    sessions.limit = 1
+    sessions.open(M1, "peer", [], _ignore)
+    with pytest.raises(ShareSessionLimitReached):
+        sessions.open(M2, "peer", [], _ignore)
+    sessions.open(M1, "peer", [], _ignore)
+    sessions.close(M1)
+    sessions.open(M2, "peer", [], _ignore)
+
+
+def test_a_session_has_only_so_many_partitions() -> None:
+    sessions = ShareSessions()
+    sessions.open(M1, "peer", map(_place, range(SESSION_PARTITIONS_MAX)), _ignore)
+    sessions.go_on(M1, 1, [_place(0)])
+    with pytest.raises(InvalidRequest):
+        sessions.go_on(M1, 2, [_place(SESSION_PARTITIONS_MAX)])
+
+
+def test_the_sessions_of_a_connection_go_with_it_and_their_members_are_missed() -> None:
+    sessions = ShareSessions()
+    gone: list[SessionKey] = []
+    for key, peer in ((M1, "a"), (M2, "b"), (SessionKey("h", "m1"), "a")):
+        sessions.open(key, peer, [], lambda session: gone.append(session.key))
+    sessions.hang_up("a")
+    assert gone == [M1, SessionKey("h", "m1")]
+    sessions.hang_up("a")
+    sessions.hang_up("nobody")
+    assert len(gone) == 2
+    assert sessions.find(M2)
+
+
+def test_a_broker_that_goes_misses_nobody() -> None:
+    sessions = ShareSessions()
+    gone: list[SessionKey] = []
+    sessions.open(M1, "a", [], lambda session: gone.append(session.key))
+    sessions.leave_all()
+    sessions.hang_up("a")
+    assert (gone, len(sessions)) == ([], 0)
+
+
+def test_who_closes_its_session_is_not_missed() -> None:
+    sessions = ShareSessions()
+    gone: list[SessionKey] = []
+    sessions.open(M1, "a", [], lambda session: gone.append(session.key))
+    assert sessions.close(M1)
+    sessions.hang_up("a")
+    assert gone == []
+
+
+@given(count=st.integers(0, 12))
+def test_each_partition_comes_first_in_its_turn(count: int) -> None:
+    sessions = ShareSessions()
+    session = sessions.open(M1, "peer", map(_place, range(count)), _ignore)
+    firsts = []
+    for epoch in range(1, count + 1):
+        order = session.in_turn()
+        assert sorted(order) == sorted(session.partitions)
+        firsts.append(order[0])
+        sessions.go_on(M1, epoch)
+    assert len(set(firsts)) == count

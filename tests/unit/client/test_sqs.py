@@ -1,0 +1,120 @@
+"""Queues asked over HTTP: which broker, how often, and what is made of the answer."""
+
+import asyncio
+
+import pytest
+
+from penstock.client.errors import ConnectionFailed
+from penstock.client.http import Endpoint
+from penstock.client.sqs import NoQueuesHere, SqsClient, SqsRefused, endpoints_of
+
+from .http_servers import Serve, read_request, serving
+
+NOWHERE = Endpoint("127.0.0.1", 1)
+HANG_UP = b""
+
+
+def answer(body: bytes, status: str = "200 OK", headers: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n%s" % (status.encode(), headers, len(body), body)
+
+
+def saying(*answers: bytes) -> Serve:
+    """Says one after the other, on whatever connection; the last one again and again."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head, _ = await read_request(reader)
+            assert b"x-amz-target: AmazonSQS.ListQueues\r\n" in head
+            said = left.pop(0) if len(left) > 1 else left[0]
+            if said == HANG_UP:
+                return
+            writer.write(said)
+
+    return serve
+
+
+def ask(serve: Serve, *, others: tuple[Endpoint, ...] = ()) -> dict[str, object]:
+    async def work() -> dict[str, object]:
+        async with serving(serve) as here:
+
+            async def find() -> list[Endpoint]:
+                return [*others, here]
+
+            client = SqsClient(find)
+            try:
+                return await client.call("ListQueues", {})
+            finally:
+                client.close()
+
+    return asyncio.run(work())
+
+
+def test_the_next_broker_is_asked_if_one_cannot_be_reached() -> None:
+    assert ask(saying(answer(b'{"a":1}')), others=(NOWHERE, NOWHERE._replace(port=2))) == {"a": 1}
+
+
+def test_what_was_lost_or_could_not_be_done_just_then_is_asked_again() -> None:
+    busy = answer(b'{"__type":"x#ServiceUnavailable","message":"m"}', "503 Service Unavailable")
+    gateway = answer(b"<html>", "502 Bad Gateway")
+    assert ask(saying(busy, gateway, HANG_UP, answer(b"{}"))) == {}
+
+
+def test_a_refusal_is_told_in_the_queues_own_words() -> None:
+    told = answer(
+        b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"none"}',
+        "400 Bad Request",
+        b"x-amzn-query-error: AWS.SimpleQueueService.NonExistentQueue;Sender\r\n",
+    )
+    with pytest.raises(SqsRefused, match="none") as refused:
+        ask(saying(told))
+    assert (refused.value.reason, refused.value.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
+
+
+def test_somebody_who_serves_no_queues_is_told_from_one() -> None:
+    with pytest.raises(SqsRefused, match="no queues are served there: 'not found'"):
+        ask(saying(answer(b"not found", "404 Not Found")))
+
+
+def test_where_nobody_ever_was_is_not_waited_for() -> None:
+    async def find() -> list[Endpoint]:
+        return [NOWHERE]
+
+    async def work() -> None:
+        client = SqsClient(find, timeout_s=600)
+        with pytest.raises(ConnectionFailed, match="connection refused"):
+            await client.call("ListQueues", {})
+        client.close()
+
+    asyncio.run(work())
+
+
+def test_brokers_that_have_moved_are_looked_for_again() -> None:
+    async def work() -> None:
+        places: list[Endpoint] = []
+
+        async def find() -> list[Endpoint]:
+            return list(places)
+
+        client = SqsClient(find)
+        async with serving(saying(answer(b"{}"))) as before:
+            places[:] = [before]
+            assert await client.call("ListQueues", {}) == {}
+        async with serving(saying(answer(b'{"b":2}'))) as after:
+            places[:] = [after]
+            assert await client.call("ListQueues", {}) == {"b": 2}
+        client.close()
+
+    asyncio.run(work())
+
+
+def test_brokers_tell_where_queues_are_or_are_told_from_others() -> None:
+    told = ["127.0.0.1:9324", "http://127.0.0.1:9324", "", "https://queues.example.org"]
+    assert [str(each) for each in endpoints_of(told, "b:1")] == [
+        "http://127.0.0.1:9324",
+        "https://queues.example.org",
+    ]
+    with pytest.raises(NoQueuesHere, match=r"brokers at b:1 do not say .* endpoint"):
+        endpoints_of(["", ""], "b:1")
+    with pytest.raises(NoQueuesHere, match=r"wrong advertised\.http: 'ftp://x'"):
+        endpoints_of(["ftp://x"], "b:1")

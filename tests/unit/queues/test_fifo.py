@@ -1,0 +1,282 @@
+"""FIFO queues: message groups in order, each in one pair of hands."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.queues.commands import Counts, Fresh, Item, Settle, Verdict
+from penstock.queues.settings import DeliverySettings
+
+from .driving import FIFO, QUEUE, START_MS, VISIBILITY_MS, Place, offsets
+
+
+def messages(groups: str, first: int = 0) -> tuple[Fresh, ...]:
+    """One message for each letter, which is its group."""
+    return tuple(Fresh(first + at, group=group) for at, group in enumerate(groups))
+
+
+class Queue(Place):
+    """With these messages, one for each letter."""
+
+    def __init__(self, groups: str, settings: DeliverySettings = FIFO) -> None:
+        super().__init__(settings)
+        self.groups = groups
+
+    def receive(self, holder: str, count: int = 10, **options: object) -> list[int]:
+        end = self.delivery.end
+        fresh = messages(self.groups[end:], end)
+        return offsets(self.acquire_of(holder, count, fresh, **options))
+
+
+def test_while_a_message_of_a_group_is_in_flight_nobody_gets_another() -> None:
+    place = Queue("aab")
+    assert place.receive("ada", 1) == [0]
+    assert place.receive("bob") == [2]
+    assert place.receive("cyd") == []
+    place.say("ada", Verdict.DONE, 0)
+    assert place.receive("cyd") == [1]
+
+
+def test_as_many_of_one_group_as_possible_are_given_before_any_of_another() -> None:
+    place = Queue("abababab")
+    assert place.receive("ada", 3) == [0, 2, 4]
+    assert place.receive("bob", 3) == [1, 3, 5]
+    assert place.receive("cyd", 3) == []
+
+
+def test_one_receive_may_have_several_groups() -> None:
+    assert Queue("abcab").receive("ada", 4) == [0, 1, 3, 4]
+
+
+def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
+    place = Queue("aaaa")
+    assert place.receive("ada", 2) == [0, 1]
+    place.say("ada", Verdict.DONE, 0)
+    assert place.receive("bob") == []
+    place.say("ada", Verdict.DONE, 1)
+    assert place.receive("bob") == [2, 3]
+
+
+def test_a_worker_that_dies_gives_its_group_back_in_order() -> None:
+    place = Queue("aaa")
+    assert place.receive("ada", 2) == [0, 1]
+    place.later(VISIBILITY_MS)
+    assert place.receive("bob") == [0, 1, 2]
+
+
+def test_a_message_that_was_let_go_comes_before_those_behind_it() -> None:
+    place = Queue("aab")
+    place.receive("ada")
+    place.say("ada", Verdict.RELEASE, 0)
+    assert place.receive("bob") == [], "the second one is in flight still"
+    place.say("ada", Verdict.RELEASE, 1)
+    assert place.receive("bob") == [0, 1]
+
+
+def test_a_message_that_is_not_due_holds_back_its_group_and_no_other() -> None:
+    place = Queue("aab")
+    place.receive("ada", 1)
+    place.say("ada", Verdict.RELEASE, 0, due_ms=START_MS + 5000)
+    assert place.receive("bob") == [2]
+    place.later(5000)
+    assert place.receive("bob") == [0, 1]
+
+
+def test_a_message_that_is_not_due_holds_back_those_behind_it_and_none_before_it() -> None:
+    place = Queue("aaa")
+    place.receive("ada")
+    for offset, due_ms in ((0, 0), (1, START_MS + 5000), (2, 0)):
+        place.say("ada", Verdict.RELEASE, offset, due_ms=due_ms)
+    assert place.receive("bob") == [0]
+    place.say("bob", Verdict.DONE, 0)
+    assert place.receive("bob") == []
+    place.later(5000)
+    assert place.receive("bob") == [1, 2]
+
+
+def test_fresh_messages_that_are_not_due_hold_back_their_group() -> None:
+    place = Place(FIFO)
+    fresh = (Fresh(0, START_MS + 2500, group="a"), Fresh(1, group="a"), Fresh(2, group="b"))
+    assert offsets(place.acquire_of("ada", 9, fresh)) == [2]
+    place.later(3000)
+    assert offsets(place.acquire_of("ada", 9, ())) == [0, 1]
+
+
+def test_a_fresh_message_that_is_not_due_holds_back_its_group_however_far() -> None:
+    place = Place(FIFO)
+    fresh = (Fresh(0, START_MS + 2500, group="a"), *messages("a" * 60 + "b", 1))
+    assert offsets(place.acquire_of("ada", 1, fresh)) == [61]
+    assert place.acquire_of("bob", 1, ()) == []
+
+
+def test_a_queue_whose_messages_are_all_delayed_is_not_looked_through() -> None:
+    place = Place(FIFO)
+    fresh = tuple(Fresh(offset, START_MS + 1000, group="ab"[offset % 2]) for offset in range(6))
+    assert place.acquire_of("ada", 9, fresh) == []
+    assert not place.delivery.parcels
+    assert place.acquire_of("ada", 9, fresh, looks_on=True) == []
+    assert place.delivery.counts(place.now_ms).delayed == 6
+
+
+def test_no_more_than_may_be_in_flight_and_no_error() -> None:
+    place = Queue("abcd", DeliverySettings(is_fifo=True, in_flight_max=2))
+    assert place.receive("ada") == [0, 1]
+    assert place.receive("bob") == []
+    place.say("ada", Verdict.DONE, 0)
+    assert place.receive("bob") == [2]
+
+
+def test_behind_so_many_that_wait_nothing_is_looked_at() -> None:
+    place = Queue("aaaaab", DeliverySettings(is_fifo=True, lookahead_max=4))
+    assert place.receive("ada", 1) == [0]
+    assert place.receive("bob") == []
+    assert place.delivery.end == 4
+    assert len(place.delivery.parcels) == 4
+    place.say("ada", Verdict.DONE, 0)
+    assert place.receive("ada", 2) == [1, 2]
+    place.say("ada", Verdict.DONE, 1, 2)
+    assert place.receive("ada", 2) == [3, 4]
+    assert place.receive("bob") == [5]
+
+
+def test_messages_of_closed_groups_are_passed_over_however_many() -> None:
+    place = Queue("a" + "a" * 60 + "b")
+    assert place.receive("ada", 1) == [0]
+    assert place.receive("bob", 1) == [61]
+    assert place.delivery.counts(place.now_ms) == Counts(60, 2, 0, 0)
+
+
+def test_a_large_message_is_given_alone() -> None:
+    place = Place(FIFO)
+    fresh = tuple(Fresh(offset, size=100, group="a") for offset in range(3))
+    assert offsets(place.acquire_of("ada", 9, fresh, max_bytes=10)) == [0]
+
+
+def test_messages_without_a_group_are_one_group() -> None:
+    place = Place(FIFO)
+    fresh = (Fresh(0), Fresh(1, group="a"), Fresh(2))
+    assert offsets(place.acquire_of("ada", 1, fresh)) == [0]
+    assert offsets(place.acquire_of("bob", 9, ())) == []
+    assert offsets(place.acquire_of("bob", 9, fresh[1:])) == [1]
+
+
+# -- asked again
+
+
+def test_who_asks_again_gets_the_same_messages_and_a_new_deadline() -> None:
+    place = Queue("aab")
+    assert place.receive("attempt-1", 2) == [0, 1]
+    place.later(VISIBILITY_MS - 1)
+    again = place.acquire_of("attempt-1", 2, (), repeat=True)
+    assert [(one.first, one.count, one.due_ms) for one in again] == [
+        (0, 1, place.now_ms + VISIBILITY_MS),
+        (1, 1, place.now_ms + VISIBILITY_MS),
+    ]
+    place.later(VISIBILITY_MS - 1)
+    assert place.receive("bob") == [2]
+
+
+def test_who_asks_again_for_what_is_over_gets_it_as_anyone_would() -> None:
+    place = Queue("aab")
+    place.receive("attempt-1", 2)
+    place.later(VISIBILITY_MS)
+    again = place.acquire_of("attempt-1", 2, (), repeat=True)
+    assert [(one.first, one.count) for one in again] == [(0, 2), (1, 2)]
+
+
+def test_who_asks_again_does_not_get_what_comes_after_something_it_let_go() -> None:
+    place = Queue("aaab")
+    place.receive("attempt-1", 3)
+    place.say("attempt-1", Verdict.RELEASE, 1)
+    assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
+
+
+def test_who_asks_again_gets_what_is_left_of_it() -> None:
+    place = Queue("aab")
+    place.receive("attempt-1", 2)
+    place.say("attempt-1", Verdict.DONE, 0)
+    assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [1]
+    place.say("attempt-1", Verdict.DONE, 1)
+    assert place.receive("attempt-1", 2, repeat=True) == [2]
+
+
+# -- dead letters
+
+
+def test_a_dead_message_makes_way_for_those_behind_it() -> None:
+    place = Queue("aab", DeliverySettings(is_fifo=True, max_deliveries=1))
+    assert place.receive("ada", 1) == [0]
+    place.later(VISIBILITY_MS)
+    assert place.receive("bob") == [1, 2]
+    assert place.delivery.start == 1
+
+
+STEP = st.one_of(
+    st.tuples(st.just("receive"), st.integers(1, 4)),
+    st.tuples(st.just("receive"), st.integers(1, 4)),
+    st.tuples(st.sampled_from(("done", "release", "back off", "renew")), st.integers(0, 30)),
+    st.tuples(st.just("later"), st.sampled_from((1, 1000, VISIBILITY_MS))),
+    st.tuples(st.just("restart"), st.just(0)),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text("abc", min_size=5, max_size=40), st.lists(STEP, min_size=10, max_size=50))
+def test_every_group_is_in_order_and_in_one_hand(groups: str, steps: list[tuple[str, int]]) -> None:
+    """What is given is what one may be given, and nobody goes empty-handed while there is something."""
+    place = Queue(groups)
+    finished: set[int] = set()
+    for number, (what, detail) in enumerate(steps):
+        if what == "receive":
+            _receive(place, finished, f"w{number}", detail)
+        elif what == "later":
+            place.later(detail)
+        elif what == "restart":
+            place.restart()
+        else:
+            _say(place, finished, what, detail)
+
+
+def _open_groups(place: Queue, finished: set[int]) -> set[str]:
+    """By looking at every message."""
+    found, seen = set(), set()
+    for offset, group in enumerate(place.groups):
+        if offset in finished or group in seen:
+            continue
+        seen.add(group)
+        parcels = [place.delivery.parcels.get(at) for at in range(len(place.groups)) if place.groups[at] == group]
+        is_held = any(parcel is not None and parcel.holder and parcel.due_ms > place.now_ms for parcel in parcels)
+        head = place.delivery.parcels.get(offset)
+        if not is_held and (head is None or head.due_ms <= place.now_ms):
+            found.add(group)
+    return found
+
+
+def _receive(place: Queue, finished: set[int], holder: str, count: int) -> None:
+    are_open = _open_groups(place, finished)
+    given = place.receive(holder, count)
+    assert {place.groups[offset] for offset in given} <= are_open, "a closed group was given"
+    assert given or not are_open
+    for offset in given:
+        before = [at for at in range(offset) if place.groups[at] == place.groups[offset]]
+        assert all(at in finished or at in given[: given.index(offset)] for at in before), "out of order"
+
+
+def _say(place: Queue, finished: set[int], what: str, which: int) -> None:
+    held = [parcel for parcel in place.delivery.parcels.values() if parcel.holder and parcel.due_ms > place.now_ms]
+    if not held:
+        return
+    parcel = held[which % len(held)]
+    due_ms = {"back off": place.now_ms + 2000, "renew": place.now_ms + VISIBILITY_MS}.get(what, 0)
+    verdict = {"done": Verdict.DONE, "renew": Verdict.RENEW}.get(what, Verdict.RELEASE)
+    assert place.do(Settle(QUEUE, (Item(parcel.first, parcel.first, parcel.holder, verdict, due_ms),))) == (None,)
+    if what == "done":
+        finished.add(parcel.first)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNDO, Verdict.RELEASE])
+def test_a_group_is_open_again_when_all_of_it_was_let_go(verdict: Verdict) -> None:
+    place = Queue("aa")
+    place.receive("ada")
+    place.say("ada", verdict, 0, 1)
+    assert place.receive("bob") == [0, 1]

@@ -1,0 +1,249 @@
+"""Delivery against a naive model: every offset with a fate of its own, gone through one by one."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.queues.commands import Fresh, GiveBack, Item, Purge, SetPosition, Settle, Trimmed, Verdict
+from penstock.queues.errors import OverLimit
+from penstock.queues.settings import DELAY_STEP_MS, DeliverySettings
+
+from .driving import QUEUE, Place, offsets
+
+LIMIT = 3
+SETTINGS = DeliverySettings(max_deliveries=LIMIT, in_flight_max=12)
+HOLDERS = ("ada", "bob", "cyd")
+END = 60
+
+
+@dataclass
+class Fate:
+    count: int = 0
+    due_ms: int = 0
+    holder: str = ""
+    received_ms: int = 0
+
+
+@dataclass
+class Model:
+    """All below `end` that has no fate is done."""
+
+    end: int = 0
+    fates: dict[int, Fate] = field(default_factory=dict)
+
+    def in_flight(self, now_ms: int) -> int:
+        return sum(1 for fate in self.fates.values() if fate.holder and fate.due_ms > now_ms)
+
+    def acquire(self, holder: str, want: int, delays: dict[int, int], read: int, now_ms: int) -> list[int] | None:
+        """None: too many are in flight."""
+        room = SETTINGS.in_flight_max - self.in_flight(now_ms)
+        if room <= 0:
+            return None
+        want = min(want, room)
+        taken: list[int] = []
+        for offset in sorted(self.fates):
+            fate = self.fates[offset]
+            if len(taken) >= want:
+                break
+            if fate.due_ms <= now_ms:
+                if fate.count >= LIMIT:
+                    del self.fates[offset]
+                else:
+                    taken.append(offset)
+        ahead = range(self.end, min(self.end + read, END))
+        due = [offset for offset in ahead if delays.get(offset, 0) <= now_ms]
+        chosen = due[: max(0, want - len(taken))]
+        # Looked at: all up to the last that is given; with none left that is due, only then also what is not.
+        last = chosen[-1] if chosen else self.end - 1
+        for offset in range(self.end, last + 1):
+            step = DELAY_STEP_MS
+            self.fates[offset] = Fate(due_ms=0 if offset in chosen else -(-delays[offset] // step) * step)
+        self.end = last + 1
+        for offset in taken + chosen:
+            fate = self.fates[offset]
+            fate.count += 1
+            fate.holder, fate.due_ms = holder, now_ms + 10_000
+            fate.received_ms = fate.received_ms or now_ms
+        return taken + chosen
+
+    def settle(self, item: Item, now_ms: int) -> bool:
+        meant = [self.fates[offset] for offset in range(item.first, item.last + 1) if offset in self.fates]
+        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.RENEW)
+        if not meant or any(
+            fate.holder != item.holder or (only_in_flight and fate.due_ms <= now_ms) for fate in meant
+        ):
+            return False
+        for offset in range(item.first, item.last + 1):
+            if offset in self.fates:
+                self._settle(offset, item)
+        return True
+
+    def _settle(self, offset: int, item: Item) -> None:
+        fate = self.fates[offset]
+        if item.verdict in (Verdict.DONE, Verdict.REJECT):
+            del self.fates[offset]
+        elif item.verdict is Verdict.RENEW:
+            fate.due_ms = item.due_ms
+        elif item.verdict is Verdict.RELEASE:
+            fate.due_ms, fate.holder = item.due_ms, ""
+        else:
+            fate.count, fate.due_ms, fate.holder = fate.count - 1, 0, ""
+            fate.received_ms = fate.received_ms if fate.count else 0
+
+    def give_back(self, holder: str, now_ms: int) -> int:
+        count = 0
+        for fate in self.fates.values():
+            if fate.holder == holder and fate.due_ms > now_ms:
+                fate.due_ms, fate.holder = 0, ""
+                count += 1
+        return count
+
+    def cut(self, start: int) -> None:
+        self.fates = {offset: fate for offset, fate in self.fates.items() if offset >= start}
+        self.end = max(self.end, start)
+
+
+def _fates(place: Place) -> dict[int, Fate]:
+    return {
+        offset: Fate(parcel.count, parcel.due_ms, parcel.holder, parcel.first_received_ms)
+        for parcel in place.delivery.parcels.values()
+        for offset in range(parcel.first, parcel.last + 1)
+    }
+
+
+def _check(place: Place, model: Model) -> None:
+    assert place.delivery.end == model.end
+    assert sum(parcel.size for parcel in place.delivery.parcels.values()) == len(model.fates), "parcels overlap"
+    assert _fates(place) == model.fates
+    counts = place.delivery.counts(place.now_ms)
+    fates, now_ms = model.fates.values(), place.now_ms
+    assert counts.available == sum(1 for fate in fates if fate.due_ms <= now_ms)
+    assert counts.in_flight == model.in_flight(now_ms)
+    assert counts.delayed == sum(1 for fate in fates if not fate.holder and fate.due_ms > now_ms)
+    assert place.delivery.start == min(model.fates, default=model.end)
+    waiting = [fate.due_ms for fate in fates if fate.due_ms > now_ms]
+    ready = 0 if counts.available else min(waiting, default=None)
+    assert place.delivery.ready_at_ms == ready
+
+
+OFFSET = st.integers(0, END - 1)
+HOLDER = st.sampled_from(HOLDERS)
+VERDICT = st.sampled_from([verdict for verdict in Verdict if verdict is not Verdict.MOVE])
+ITEM = st.tuples(st.integers(0, 11), st.integers(-1, 4), st.integers(0, 9), VERDICT, st.integers(0, 3))
+"""Which of the messages that are held, how many more, by whom, what, and until when."""
+STEP = st.one_of(
+    st.tuples(st.just("acquire"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
+    st.tuples(st.just("acquire"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
+    st.tuples(st.just("settle"), st.lists(ITEM, min_size=1, max_size=5)),
+    st.tuples(st.just("settle"), st.lists(ITEM, min_size=1, max_size=5)),
+    st.tuples(st.just("later"), st.sampled_from((1, 500, 4000, 10_000, 30_000))),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("broken"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
+    st.tuples(st.just("give back"), HOLDER),
+    st.tuples(st.just("trim"), OFFSET),
+    st.tuples(st.just("purge"), OFFSET),
+    st.tuples(st.just("set"), OFFSET),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEP, min_size=10, max_size=40), st.dictionaries(OFFSET, st.integers(0, 20_000)))
+def test_parcels_are_what_single_messages_would_be(steps: list[tuple[Any, ...]], delays: dict[int, int]) -> None:
+    place, model = Place(SETTINGS, end=END), Model()
+    due = {offset: place.now_ms + delay_ms for offset, delay_ms in delays.items()}
+    for step in steps:
+        _take_step(place, model, step, due)
+    place.restart()
+    _check(place, model)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_parcels_are_what_single_messages_would_be_over_a_long_time(seed: int) -> None:
+    """Mostly one message at a time is let go, so that neighbours become one again."""
+    rng = Random(seed)
+    place, model = Place(SETTINGS, end=END), Model()
+    due = {offset: place.now_ms + rng.randint(0, 20_000) for offset in range(END) if rng.random() < 0.2}
+    for _ in range(250):
+        _take_step(place, model, _random_step(rng), due)
+    place.restart()
+    _check(place, model)
+
+
+def _random_step(rng: Random) -> tuple[Any, ...]:
+    what = rng.choice(("acquire",) * 6 + ("settle",) * 12 + ("later", "restart", "give back", "trim", "set"))
+    holder, offset = rng.choice(HOLDERS), rng.randrange(END)
+    if what == "settle":
+        verdicts = [Verdict.DONE, Verdict.RELEASE, Verdict.RELEASE, Verdict.RENEW, Verdict.UNDO]
+        return what, [
+            (rng.randrange(12), rng.choice((0, 0, 1, 3)), 9, rng.choice(verdicts), rng.choice((0, 0, 1)))
+            for _ in range(rng.choice((1, 1, 4)))
+        ]
+    details = {
+        "acquire": (holder, rng.randint(1, 5), 12),
+        "later": (rng.choice((500, 4000, 10_000)),),
+        "restart": (),
+        "give back": (holder,),
+        "trim": (offset // 4,),
+        "set": (0,) if rng.random() < 0.5 else (offset,),
+    }
+    return what, *details[what]
+
+
+def _take_step(place: Place, model: Model, step: tuple[Any, ...], due: dict[int, int]) -> None:
+    match step:
+        case ("acquire" | "broken" as how, holder, want, read):
+            _acquire(place, model, how == "broken", holder, want, read, due)
+        case ("settle", items):
+            _settle(place, model, items)
+        case ("later", ms):
+            place.later(ms)
+        case ("restart",):
+            place.restart()
+        case ("give back", holder):
+            assert place.do(GiveBack(QUEUE, holder)) == model.give_back(holder, place.now_ms)
+        case ("trim", start):
+            place.do(Trimmed(QUEUE, start))
+            model.cut(start)
+        case ("purge", start):
+            place.do(Purge(QUEUE, start))
+            model.cut(start)
+        case ("set", start):
+            place.do(SetPosition(QUEUE, start))
+            model.fates, model.end = {}, start
+    _check(place, model)
+
+
+def _acquire(
+    place: Place, model: Model, broken: bool, holder: str, want: int, read: int, due: dict[int, int]
+) -> None:
+    """What cannot be persisted changes nothing."""
+    end = place.delivery.end
+    fresh = tuple(Fresh(offset, due.get(offset, 0)) for offset in range(end, min(end + read, END)))
+    place.broken = broken
+    if model.in_flight(place.now_ms) >= SETTINGS.in_flight_max:
+        assert model.acquire(holder, want, due, read, place.now_ms) is None
+        with pytest.raises(OverLimit):
+            place.acquire_of(holder, want, fresh)
+    else:
+        got = place.acquire_of(holder, want, fresh, visibility_ms=10_000)
+        if not broken:
+            assert offsets(got) == model.acquire(holder, want, due, read, place.now_ms)
+            assert all(one.count == model.fates[offset].count for one in got for offset in offsets([one]))
+    place.broken = False
+
+
+def _settle(place: Place, model: Model, items: list[tuple[Any, ...]]) -> None:
+    held = [offset for offset, fate in sorted(model.fates.items()) if fate.holder] or [0]
+    said = []
+    for which, more, who, verdict, wait in items:
+        first = held[which % len(held)]
+        fate = model.fates.get(first, Fate())
+        holder = (fate.holder if who >= len(HOLDERS) else "") or HOLDERS[who % len(HOLDERS)]  # mostly the right one
+        due_ms = place.now_ms + 4000 * wait if wait else 0
+        said.append(Item(max(0, min(first, first + more)), max(first, first + more), holder, verdict, due_ms))
+    errors = place.do(Settle(QUEUE, tuple(said)))
+    assert [error is None for error in errors] == [model.settle(item, place.now_ms) for item in said]

@@ -1,0 +1,120 @@
+"""Groups as a whole: purged, trimmed, set back, forgotten, and summed up."""
+
+import pytest
+
+from penstock.foundation.errors import InvalidRequest
+from penstock.queues.commands import Forget, Purge, SetPosition, Trimmed, Verdict
+from penstock.queues.errors import AlreadyFinished
+from penstock.queues.settings import DeliverySettings
+
+from .driving import DEAD, FIFO, QUEUE, VISIBILITY_MS, Place, compacted, offsets, read_back, state_of
+
+
+def test_a_purge_takes_what_is_in_flight_too() -> None:
+    place = Place()
+    place.acquire("ada", 3)
+    place.do(Purge(QUEUE, 50))
+    assert not place.delivery.parcels
+    assert (place.delivery.start, place.delivery.end) == (50, 50)
+    assert type(place.say("ada", Verdict.DONE, 0)) is AlreadyFinished
+    assert offsets(place.acquire("bob")) == [50]
+
+
+def test_a_purge_up_to_the_middle_of_a_parcel_leaves_the_rest() -> None:
+    place = Place()
+    place.acquire("ada", 10)
+    place.do(Purge(QUEUE, 4))
+    assert [(parcel.first, parcel.last) for parcel in place.delivery.parcels.values()] == [(4, 9)]
+    assert place.delivery.end == 10
+    assert place.say("ada", Verdict.DONE, 4, 9) is None
+
+
+def test_a_purge_leaves_what_is_being_moved_away() -> None:
+    place = Place(DeliverySettings(dead_letter=DEAD))
+    place.acquire("ada", 3)
+    for offset in (0, 1):
+        place.say("ada", Verdict.REJECT, offset)
+    (carry,) = place.carries()
+    place.do(Purge(QUEUE, 9))
+    assert sorted(place.delivery.parcels) == [0, 1]
+    place.do(carry.done())
+    assert [other.offset for other in place.carries()] == [1]
+
+
+def test_what_the_log_has_lost_is_nobodys() -> None:
+    place = Place()
+    place.acquire("ada", 4)
+    place.do(Trimmed(QUEUE, 2))
+    place.later(VISIBILITY_MS)
+    assert offsets(place.acquire("bob", 3)) == [2, 3, 4]
+    place.do(Trimmed(QUEUE, 100))
+    assert (place.delivery.start, place.delivery.end) == (100, 100)
+
+
+def test_a_group_can_begin_again_from_an_earlier_place() -> None:
+    place = Place(end=5)
+    place.acquire("ada", 5)
+    place.say("ada", Verdict.DONE, 0, 2)
+    place.do(SetPosition(QUEUE, 1))
+    assert offsets(place.acquire("bob", 9)) == [1, 2, 3, 4]
+    place.restart()
+    assert place.delivery.counts(place.now_ms).in_flight == 4
+
+
+def test_a_group_cannot_begin_before_the_log() -> None:
+    with pytest.raises(InvalidRequest, match="offset -1"):
+        Place().do(SetPosition(QUEUE, -1))
+
+
+def test_of_a_group_that_is_forgotten_nothing_is_left() -> None:
+    place = Place(FIFO)
+    place.do(SetPosition("other", 3))
+    place.acquire("ada", 4)
+    place.do(Forget(QUEUE))
+    assert place.machine.group(QUEUE) is None
+    assert [key for key in map(bytes, (record.key for record in compacted(place.records))) if b"jobs" in key] == []
+    assert place.machine.groups == ["other"]
+
+
+@pytest.mark.parametrize("command", [Purge("nobody", 3), Trimmed("nobody", 3), Forget("nobody")])
+def test_of_a_group_that_is_not_there_nothing_is_changed(command: object) -> None:
+    place = Place()
+    count = len(place.records)
+    assert place.do(command) is None
+    assert len(place.records) == count
+
+
+def test_a_purge_that_was_persisted_in_part_is_finished_by_another() -> None:
+    place = Place()
+    for number in range(20):
+        place.acquire(f"w{number}")
+    decision = place.machine.decide(0, Purge(QUEUE, 20), place.now_ms)
+    assert not decision.is_whole
+    machine = read_back(place.records + list(decision.persist[:7]), place.now_ms)
+    for record in machine.decide(0, Purge(QUEUE, 20), place.now_ms).persist:
+        machine.apply(record, -1)
+    delivery = machine.group(QUEUE)
+    assert delivery is not None
+    assert not delivery.parcels
+    assert delivery.start == 20
+
+
+def test_the_summary_says_all_that_the_records_say() -> None:
+    place = Place(DeliverySettings(dead_letter=DEAD))
+    place.do(SetPosition("other", 3))
+    place.acquire("ada", 6)
+    for offset in (4, 1, 2):
+        place.say("ada", Verdict.REJECT, offset)
+    place.carries()
+    machine = read_back(place.machine.summary(), place.now_ms)
+    assert state_of(machine) == state_of(place.machine)
+    (carry,) = machine.wake(place.now_ms).effects
+    assert carry.offset == 4
+    order = []
+    while carry is not None:
+        decision = machine.decide(0, carry.done(), place.now_ms)
+        order.append(carry.offset)
+        for record in decision.persist:
+            machine.apply(record, -1)
+        carry = next(iter(decision.effects), None)
+    assert order == [4, 1, 2]

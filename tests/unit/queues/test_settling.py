@@ -1,0 +1,175 @@
+"""What becomes of messages that someone holds."""
+
+import pytest
+
+from penstock.foundation.errors import InvalidRequest
+from penstock.queues.commands import Counts, Item, Settle, Verdict
+from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
+
+from .driving import START_MS, VISIBILITY_MS, Place, offsets
+
+
+def test_a_late_answer_is_honoured_while_nobody_else_has_the_message() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.later(VISIBILITY_MS + 5000)
+    assert place.say("ada", Verdict.DONE, 0) is None
+    assert place.acquire("bob") == []
+    assert place.delivery.start == 1
+
+
+def test_a_late_answer_is_refused_once_the_message_went_elsewhere() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.later(VISIBILITY_MS)
+    place.acquire("bob")
+    error = place.say("ada", Verdict.DONE, 0)
+    assert type(error) is NotHeld
+    assert place.say("bob", Verdict.DONE, 0) is None
+
+
+def test_who_deletes_twice_is_told_that_it_is_done() -> None:
+    place = Place()
+    place.acquire("ada")
+    assert place.say("ada", Verdict.DONE, 0) is None
+    assert type(place.say("ada", Verdict.DONE, 0)) is AlreadyFinished
+    assert type(place.say("ada", Verdict.DONE, 77)) is AlreadyFinished
+    assert [type(error) for error in place.do(Settle("unknown", (Item(0, 0, "ada", Verdict.DONE),)))] == [
+        AlreadyFinished
+    ]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.RENEW, Verdict.RELEASE])
+def test_nobody_extends_or_ends_what_is_over(verdict: Verdict) -> None:
+    place = Place()
+    place.acquire("ada")
+    place.later(VISIBILITY_MS)
+    error = place.say("ada", verdict, 0, due_ms=place.now_ms + 1000)
+    assert type(error) is NotInFlight
+    assert "was up 0 ms ago" in str(error)
+
+
+def test_who_extends_its_time_keeps_the_message_for_longer() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.later(VISIBILITY_MS - 1)
+    assert place.say("ada", Verdict.RENEW, 0, due_ms=place.now_ms + 9000) is None
+    place.later(8999)
+    assert place.acquire("bob") == []
+    place.later(1)
+    assert offsets(place.acquire("bob")) == [0]
+
+
+def test_who_ends_its_time_early_has_a_receipt_that_is_good_until_someone_else_comes() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    assert place.say("ada", Verdict.RENEW, 0, due_ms=place.now_ms) is None
+    assert place.delivery.counts(place.now_ms) == Counts(1, 0, 0, 0)
+    assert place.say("ada", Verdict.DONE, 0) is None
+
+
+def test_who_lets_go_has_a_receipt_no_more() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    assert place.say("ada", Verdict.RELEASE, 0) is None
+    assert type(place.say("ada", Verdict.DONE, 0)) is NotHeld
+    assert [(one.first, one.count) for one in place.acquire("bob")] == [(0, 2)]
+
+
+def test_what_nobody_holds_is_not_settled_by_nobody() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.say("ada", Verdict.RELEASE, 0)
+    assert type(place.say("", Verdict.DONE, 0)) is NotHeld
+
+
+def test_a_message_that_is_let_go_with_a_delay_waits_that_long() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.say("ada", Verdict.RELEASE, 0, due_ms=START_MS + 700)
+    assert place.delivery.counts(place.now_ms) == Counts(0, 0, 1, 0)
+    place.later(699)
+    assert place.acquire("bob") == []
+    place.later(1)
+    assert offsets(place.acquire("bob")) == [0]
+
+
+def test_what_is_undone_was_never_delivered() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    assert place.say("ada", Verdict.UNDO, 0) is None
+    place.later(10)
+    (again,) = place.acquire("bob")
+    assert (again.count, again.first_received_ms) == (1, START_MS + 10)
+    place.later(VISIBILITY_MS)
+    place.acquire("cyd")
+    place.say("cyd", Verdict.UNDO, 0)
+    (again,) = place.acquire("dan")
+    assert (again.count, again.first_received_ms) == (2, START_MS + 10)
+
+
+def test_a_rejected_message_without_dead_letters_is_finished() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    assert place.say("ada", Verdict.REJECT, 0) is None
+    place.later(VISIBILITY_MS)
+    assert place.acquire("bob") == []
+
+
+def test_items_of_one_request_fail_each_on_its_own() -> None:
+    place = Place()
+    place.acquire("ada", 4)
+    errors = place.settle(
+        Item(1, 1, "ada", Verdict.DONE),
+        Item(2, 2, "bob", Verdict.DONE),
+        Item(1, 1, "ada", Verdict.DONE),
+        Item(3, 3, "ada", Verdict.RELEASE),
+        Item(3, 3, "ada", Verdict.DONE),
+        Item(5, 4, "ada", Verdict.DONE),
+    )
+    assert [type(error) for error in errors] == [
+        type(None),
+        NotHeld,
+        AlreadyFinished,
+        type(None),
+        NotHeld,
+        InvalidRequest,
+    ]
+    assert sorted(place.delivery.parcels) == [0, 2, 3]
+
+
+def test_a_part_of_a_range_that_is_done_leaves_the_rest() -> None:
+    place = Place()
+    place.acquire("ada", 10)
+    place.say("ada", Verdict.DONE, 3, 5)
+    assert [(parcel.first, parcel.last) for parcel in place.delivery.parcels.values()] == [(0, 2), (6, 9)]
+    place.say("ada", Verdict.DONE, 0)
+    assert sorted((parcel.first, parcel.last) for parcel in place.delivery.parcels.values()) == [(1, 2), (6, 9)]
+    place.restart()
+    place.say("ada", Verdict.DONE, 1, 9)
+    assert not place.delivery.parcels
+    assert place.delivery.start == 10
+
+
+def test_a_message_does_not_become_one_with_a_neighbour_that_is_done() -> None:
+    place = Place()
+    place.acquire("ada", visibility_ms=10_000)
+    place.acquire("ada", visibility_ms=20_000)
+    place.settle(Item(0, 0, "ada", Verdict.RENEW, START_MS + 20_000), Item(1, 1, "ada", Verdict.DONE))
+    assert [(parcel.first, parcel.last) for parcel in place.delivery.parcels.values()] == [(0, 0)]
+
+
+def test_a_range_counts_only_if_all_of_it_is_held() -> None:
+    place = Place()
+    place.acquire("ada", 2)
+    place.acquire("bob", 2)
+    assert type(place.say("ada", Verdict.DONE, 0, 3)) is NotHeld
+    assert sorted(place.delivery.parcels) == [0, 2]
+    assert place.say("ada", Verdict.DONE, 0, 1) is None
+
+
+def test_who_moves_a_message_says_where_to() -> None:
+    place = Place()
+    place.acquire("ada")
+    with pytest.raises(InvalidRequest, match="where to"):
+        place.say("ada", Verdict.MOVE, 0)
