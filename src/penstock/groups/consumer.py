@@ -11,11 +11,12 @@ from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.timers import Timers
 from penstock.groups import consumer_records
+from penstock.groups.changes import Draft
 from penstock.groups.consumer_describing import describe_group
 from penstock.groups.consumer_errors import StaleMemberEpoch, UnreleasedInstanceId
 from penstock.groups.consumer_members import AWAY, JOINING, NOTHING_HELD, Member, TopicIdPartition
 from penstock.groups.consumer_requests import assignment_of, check_epoch, is_full, owned_in, updated
-from penstock.groups.consumer_state import Draft, GroupState
+from penstock.groups.consumer_state import GroupState
 from penstock.groups.downgrading import classic_record, may_become_classic
 from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, IllegalGeneration, UnknownMemberId
 from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER
@@ -179,7 +180,7 @@ class ConsumerGroup:
 
     def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: ConsumerGroupHeartbeatRequest = ask.body
-        draft = Draft(self.state)
+        draft = Draft(self.state, consumer_records.to_record)
         before = self._admit(draft, ask)
         after = self.advance(draft, before, updated(before, ask), owned_in(request), now_ms)
         is_moved = after is not before and after.assigned != before.assigned
@@ -194,7 +195,7 @@ class ConsumerGroup:
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
 
-    def _admit(self, draft: Draft, ask: Ask) -> Member:
+    def _admit(self, draft: Draft[GroupState], ask: Ask) -> Member:
         """Who speaks: a member, or one that becomes a member now."""
         request: ConsumerGroupHeartbeatRequest = ask.body
         state, joins = draft.state, request.member_epoch == JOINING
@@ -235,7 +236,7 @@ class ConsumerGroup:
             raise FencedInstanceId(f"instance id {instance_id!r} is with member {holder.member_id} now")
         return holder
 
-    def succeed(self, draft: Draft, holder: Member, member_id: str) -> Member:
+    def succeed(self, draft: Draft[GroupState], holder: Member, member_id: str) -> Member:
         """A static member is back under another id, and takes over what it had."""
         target = draft.state.targets.get(holder.member_id, frozenset())
         successor = holder._replace(member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
@@ -249,7 +250,7 @@ class ConsumerGroup:
 
     def advance(
         self,
-        draft: Draft,
+        draft: Draft[GroupState],
         before: Member,
         member: Member,
         owned: Collection[TopicIdPartition] | None,
@@ -266,7 +267,9 @@ class ConsumerGroup:
         self.expect(after, now_ms)
         return after
 
-    def _update(self, draft: Draft, before: Member, member: Member, resubscribed: bool, now_ms: int) -> None:
+    def _update(
+        self, draft: Draft[GroupState], before: Member, member: Member, resubscribed: bool, now_ms: int
+    ) -> None:
         """Note what a member says about itself, and let the group's epoch and its target follow."""
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
@@ -346,7 +349,7 @@ class ConsumerGroup:
         """What removes members. Their partitions are free from here on; the target follows with the next heartbeat of
         another member, so that many who leave at once are worth one target. If only classic ones are left, the group
         becomes a classic one (KIP-848)."""
-        draft = Draft(self.state)
+        draft = Draft(self.state, consumer_records.to_record)
         draft.put(*consumer_records.without_members(self.group_id, [member.member_id for member in leaving]))
         if may_become_classic(draft.state, self.settings):
             return self.downgrade(draft.state, is_settled=False, now_ms=now_ms)
@@ -367,7 +370,7 @@ class ConsumerGroup:
         """The image is a new one. What that changes for members they hear in their next heartbeats."""
         if self.is_empty or self._has_seen(self.image):
             return NOTHING
-        draft = Draft(self.state)
+        draft = Draft(self.state, consumer_records.to_record)
         self._resolve(draft, False, now_ms)
         return Decision(persist=draft.records)
 
@@ -376,7 +379,7 @@ class ConsumerGroup:
         seen, epoch = self._seen
         return seen is image and epoch <= self.state.epoch
 
-    def _resolve(self, draft: Draft, is_urgent: bool, now_ms: int) -> None:
+    def _resolve(self, draft: Draft[GroupState], is_urgent: bool, now_ms: int) -> None:
         """Resolve expressions and look at the topics: a new group epoch if that changes anything, or if urgent."""
         image = self.image
         resolved = self._patterns.resolve(draft.state.expressions(), image.by_name)

@@ -1,10 +1,11 @@
 """A consumer group's records, made of what the group knows and read back into it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from penstock.foundation.decision import StateRecord
 from penstock.groups import records
+from penstock.groups.changes import Change, Writers, written
 from penstock.groups.consumer_members import Held, Member, MemberState, TopicIdPartition, by_topic
 from penstock.groups.records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -19,7 +20,6 @@ from penstock.groups.records import (
     RegularExpressionKey,
     TargetTopicPartitions,
 )
-from penstock.wire.state import state_record
 
 KINDS: Final[Mapping[int, tuple[type, type]]] = {
     records.CONSUMER_GROUP_METADATA: (GroupKey, ConsumerGroupMetadataValue),
@@ -44,25 +44,9 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
 """Kinds of records that are a consumer group's own, with the classes of their keys and values."""
 
 
-class Change(NamedTuple):
-    """One record: its kind, its key, and what it says, None if that is gone.
-
-    What it says of a member is a Member, what it says of a target the partitions: what has just been worked out need
-    not be read back from what is written of it.
-    """
-
-    kind: int
-    key: Any
-    value: Any | None
-
-
 def to_record(change: Change) -> StateRecord:
     """As it is persisted."""
-    kind, key, value = change
-    write = _WRITERS.get(kind)
-    if value is None or write is None:
-        return state_record(kind, key, value)
-    return state_record(kind, key, write(value), meant=value)
+    return written(change, _WRITERS)
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
@@ -156,7 +140,7 @@ def _write_current(member: Member) -> ConsumerGroupCurrentMemberAssignmentValue:
     )
 
 
-_WRITERS: Final[Mapping[int, Callable[[Any], Any]]] = {
+_WRITERS: Final[Writers] = {
     records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: _write_target,
     records.CONSUMER_GROUP_MEMBER_METADATA: _write_metadata,
     records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: _write_current,

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from penstock.foundation.decision import StateRecord
 from penstock.groups import records
 from penstock.groups.consumer_members import LEAVING, NOTHING_HELD, Member, TopicIdPartition
-from penstock.groups.consumer_records import Change, read_current, read_metadata, read_target, to_record
+from penstock.groups.consumer_records import read_current, read_metadata, read_target
 
 
 class GroupState:
@@ -141,22 +140,3 @@ class GroupState:
             return
         if before is not None or new is None or new.topic_regex or not new.topic_names <= known:
             self._subscribed = None
-
-
-class Draft:
-    """Changes that are decided on and not persisted yet: the state as it will be, and the records that make it so."""
-
-    def __init__(self, state: GroupState) -> None:
-        self.state = state
-        self._changes: list[Change] = []
-
-    def put(self, *changes: Change) -> None:
-        if changes and not self._changes:
-            self.state = self.state.copy()
-        for change in changes:
-            self._changes.append(change)
-            self.state.apply(*change)
-
-    @property
-    def records(self) -> tuple[StateRecord, ...]:
-        return tuple(map(to_record, self._changes))

@@ -12,9 +12,10 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.groups import attending, consumer_records
+from penstock.groups.changes import Draft
 from penstock.groups.consumer import CLASSIC_JOIN, CLASSIC_SYNC, ConsumerGroup
 from penstock.groups.consumer_members import AWAY, JOINING, Member, MemberState, TopicIdPartition
-from penstock.groups.consumer_state import Draft, GroupState
+from penstock.groups.consumer_state import GroupState
 from penstock.groups.downgrading import may_become_classic
 from penstock.groups.embedded import places_in, read_subscription, write_assignment
 from penstock.groups.errors import IllegalGeneration, InconsistentGroupProtocol, RebalanceInProgress, UnknownMemberId
@@ -47,7 +48,7 @@ def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
         out.reply(ticket, member_id_required(group.new_member_id(ask.client_id), ask.version))
         return out.decision()
     subscription = _subscription(protocols)
-    draft = Draft(group.state)
+    draft = Draft(group.state, consumer_records.to_record)
     owned = places_in(subscription.owned_partitions, group.image)
     before = _admit(group, draft, request, ask.client_id, owned)
     member = _updated(before, ask, protocols, subscription)
@@ -89,7 +90,7 @@ def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
 
 def _admit(
     group: ConsumerGroup,
-    draft: Draft,
+    draft: Draft[GroupState],
     request: JoinGroupRequest,
     client_id: str,
     owned: Collection[TopicIdPartition],
@@ -151,7 +152,7 @@ def _protocol(member: Member) -> ClassicProtocol:
 
 
 def _downgrade(
-    group: ConsumerGroup, draft: Draft, before: Member, member: Member, now_ms: int
+    group: ConsumerGroup, draft: Draft[GroupState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
     """What makes the group a classic one if this member, which spoke the newer protocol until now, was the last that
     did; nothing if it was not. If all have what they are to have, and it takes over what it had, that is all.

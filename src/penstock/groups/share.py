@@ -13,6 +13,7 @@ from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRec
 from penstock.foundation.timers import Timers
 from penstock.groups import share_records
 from penstock.groups.assignors import Subscriber
+from penstock.groups.changes import Draft
 from penstock.groups.commands import AddCompanions
 from penstock.groups.consumer import RETRY_MS, SESSION
 from penstock.groups.consumer_members import JOINING
@@ -25,7 +26,7 @@ from penstock.groups.share_describing import describe_share_group
 from penstock.groups.share_members import NOTHING_ASSIGNED, ShareMember
 from penstock.groups.share_records import Delivering
 from penstock.groups.share_requests import assignment_of, can_deliver, check_epoch, updated
-from penstock.groups.share_state import ShareDraft, ShareState
+from penstock.groups.share_state import ShareState
 from penstock.groups.subscriptions import metadata_hash
 from penstock.wire.messages.share_group_describe import DescribedGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -125,7 +126,7 @@ class ShareGroup:
 
     def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: ShareGroupHeartbeatRequest = ask.body
-        draft = ShareDraft(self.state)
+        draft = Draft(self.state, share_records.to_record)
         before = self._admit(request)
         member = updated(before, ask)
         self._note(draft, before, member, now_ms)
@@ -157,7 +158,7 @@ class ShareGroup:
         check_epoch(member, request.member_epoch)
         return member
 
-    def _note(self, draft: ShareDraft, before: ShareMember, member: ShareMember, now_ms: int) -> None:
+    def _note(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
         """Note what a member says about itself, and let the group's epoch and its target follow."""
         is_new = member.member_id not in draft.state.members
         if is_new or member is not before:
@@ -214,7 +215,7 @@ class ShareGroup:
 
     def _without(self, member: ShareMember) -> tuple[StateRecord, ...]:
         """What removes a member. The target follows with the next heartbeat of another one."""
-        draft = ShareDraft(self.state)
+        draft = Draft(self.state, share_records.to_record)
         draft.put(*share_records.without_members(self.group_id, (member.member_id,)))
         self._resolve(draft, True)
         if not draft.state.members:
@@ -227,7 +228,7 @@ class ShareGroup:
         """The image is a new one. What that changes for members they hear in their next heartbeats."""
         if self._has_seen():
             return NOTHING
-        draft = ShareDraft(self.state)
+        draft = Draft(self.state, share_records.to_record)
         known = draft.state.delivering
         left = Delivering(
             {topic_id: entry for topic_id, entry in known.topics.items() if topic_id in self.image.topics},
@@ -253,14 +254,14 @@ class ShareGroup:
             if topic is not None and can_deliver(topic) and topic.topic_id not in state.delivering.deleting
         ]
 
-    def _resolve(self, draft: ShareDraft, is_urgent: bool) -> None:
+    def _resolve(self, draft: Draft[ShareState], is_urgent: bool) -> None:
         """Look at the topics: a new group epoch if that changes anything, or if urgent."""
         digest = metadata_hash(self._names(draft.state, draft.state.subscribed()), self.image)
         if is_urgent or digest != draft.state.metadata_hash:
             draft.put(share_records.group_epoch(self.group_id, draft.state.epoch + 1, digest))
         self._seen = (self.image, self.state.delivering, draft.state.epoch)
 
-    def _aim(self, draft: ShareDraft, now_ms: int) -> None:
+    def _aim(self, draft: Draft[ShareState], now_ms: int) -> None:
         """Work out the target for the group's epoch: what differs from the last one, and its epoch."""
         image, state = self.image, draft.state
         subscribers = [

@@ -1,12 +1,12 @@
 """A share group's records, made of what the group knows and read back into it (KIP-932)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
 from penstock.groups import records
+from penstock.groups.changes import Change, Writers, written
 from penstock.groups.consumer_members import MemberState, TopicIdPartition, by_topic
-from penstock.groups.consumer_records import Change
 from penstock.groups.records import (
     GroupKey,
     MemberKey,
@@ -21,7 +21,6 @@ from penstock.groups.records import (
     TopicPartitionsInfo,
 )
 from penstock.groups.share_members import ShareMember
-from penstock.wire.state import state_record
 
 KINDS: Final[Mapping[int, tuple[type, type]]] = {
     records.SHARE_GROUP_METADATA: (GroupKey, ShareGroupMetadataValue),
@@ -47,11 +46,7 @@ NOWHERE: Final = Delivering({}, {})
 
 def to_record(change: Change) -> StateRecord:
     """As it is persisted."""
-    kind, key, value = change
-    write = _WRITERS.get(kind)
-    if value is None or write is None:
-        return state_record(kind, key, value)
-    return state_record(kind, key, write(value), meant=value)
+    return written(change, _WRITERS)
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
@@ -150,7 +145,7 @@ def _write_delivering(value: Delivering) -> ShareGroupStatePartitionMetadataValu
     )
 
 
-_WRITERS: Final[Mapping[int, Callable[[Any], Any]]] = {
+_WRITERS: Final[Writers] = {
     records.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER: _write_target,
     records.SHARE_GROUP_MEMBER_METADATA: _write_metadata,
     records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: _write_current,

@@ -2,19 +2,10 @@
 
 from typing import Any
 
-from penstock.foundation.decision import StateRecord
 from penstock.groups import records
 from penstock.groups.consumer_members import LEAVING, TopicIdPartition
-from penstock.groups.consumer_records import Change
 from penstock.groups.share_members import NOTHING_ASSIGNED, ShareMember
-from penstock.groups.share_records import (
-    NOWHERE,
-    read_current,
-    read_delivering,
-    read_metadata,
-    read_target,
-    to_record,
-)
+from penstock.groups.share_records import NOWHERE, read_current, read_delivering, read_metadata, read_target
 
 
 class ShareState:
@@ -86,22 +77,3 @@ class ShareState:
 
     def _member(self, member_id: str) -> ShareMember:
         return self.members.get(member_id) or ShareMember(member_id=member_id)
-
-
-class ShareDraft:
-    """Changes that are decided on and not persisted yet: the state as it will be, and the records that make it so."""
-
-    def __init__(self, state: ShareState) -> None:
-        self.state = state
-        self._changes: list[Change] = []
-
-    def put(self, *changes: Change) -> None:
-        if changes and not self._changes:
-            self.state = self.state.copy()
-        for change in changes:
-            self._changes.append(change)
-            self.state.apply(*change)
-
-    @property
-    def records(self) -> tuple[StateRecord, ...]:
-        return tuple(map(to_record, self._changes))

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable
 from penstock.groups import share_records
+from penstock.groups.changes import Draft
 from penstock.groups.commands import DeliveryDropped, DropDelivery, FindDelivery, NoteDelivery
 from penstock.groups.consumer_members import JOINING
 from penstock.groups.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
@@ -13,7 +14,6 @@ from penstock.groups.share import ShareGroup
 from penstock.groups.share_describing import refused_share_group
 from penstock.groups.share_records import Delivering
 from penstock.groups.share_requests import check_heartbeat
-from penstock.groups.share_state import ShareDraft
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -102,7 +102,7 @@ def _note(held: Maker, ticket: Ticket, command: NoteDelivery) -> Decision:
         for topic_id, name in command.topics.items()
         if topic_id in topics
     }
-    draft = ShareDraft(group.state)
+    draft = Draft(group.state, share_records.to_record)
     if not draft.state.epoch:
         draft.put(share_records.group_epoch(command.group_id, 1, 0))
     if any(known.topics.get(topic_id) != entry for topic_id, entry in added.items()):

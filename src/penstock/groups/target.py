@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock.cluster.image import ClusterImage
 from penstock.groups import consumer_records
 from penstock.groups.assignors import ASSIGNORS, Subscriber
+from penstock.groups.changes import Change
 from penstock.groups.consumer_members import Member, TopicIdPartition
-from penstock.groups.consumer_records import Change
 from penstock.groups.consumer_state import GroupState
 from penstock.groups.settings import UNIFORM
 

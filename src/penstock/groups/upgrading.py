@@ -8,10 +8,10 @@ from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import Ask, Decision, Ticket
 from penstock.foundation.errors import MalformedRequest
 from penstock.groups import consumer_records
+from penstock.groups.changes import Change
 from penstock.groups.classic import ClassicGroup
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_members import Held, Member, TopicIdPartition
-from penstock.groups.consumer_records import Change
 from penstock.groups.embedded import places_in, read_assignment, read_subscription
 from penstock.groups.errors import GroupIdNotFound
 from penstock.groups.group import BECAME_CONSUMER
