@@ -242,8 +242,8 @@ class QueuePartition:
             return
         if missing:
             self.runtime.tell(Settle(wish.group, tuple(missing), wish.settings))
-            if not found:
-                self.receive(wish, then)
+            if not found:  # in a turn of its own: there may be any number of such
+                self._timer(0, lambda: self.receive(wish, then))
                 return
         then(found)
 
