@@ -17,9 +17,10 @@ demo: $(STAMP)
 	$(BIN)/penstock demo
 
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
-# Those of Spark share one session, which takes both cores.
+# Those of Spark share one session, which takes both cores. A test that hangs ends its worker, which then says nothing:
+# what every thread waits for is said before that.
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile -o faulthandler_timeout=100 --ignore tests/spark
 	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)
