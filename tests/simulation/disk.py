@@ -61,6 +61,13 @@ class FakeFile:
         if torn is not None:
             raise Killed
 
+    def prepare_cut(self, size: int) -> None:
+        """As where every file is mapped: what stays is copied."""
+        self._alive()
+        if size > self._disk.free_bytes:
+            raise StorageError("no space left")
+        self._disk.step_or_die()
+
     def truncate(self, size: int) -> None:
         self._alive()
         self._disk.step_or_die()

@@ -23,6 +23,7 @@ from penstock.foundation.errors import (
     TransactionCoordinatorFenced,
 )
 from penstock.log import compaction, retention
+from penstock.log.files import TornLog
 from penstock.log.log import Appended, Log
 from penstock.log.recovery import open_log
 from penstock.log.settings import LogSettings
@@ -321,7 +322,15 @@ class LogRun:
             return
         offset = self.rng.randint(self.high_watermark, self.log.end_offset)
         self.truncating = True
-        self.log.truncate(offset, self.clock.now_ms())
+        try:
+            self.log.truncate(offset, self.clock.now_ms())
+        except TornLog:
+            raise
+        except StorageError:  # a full disk: then all is as it was
+            self.truncating = False
+            self.counts["not_truncated"] += 1
+            self._check_all()
+            return
         self.truncating = False
         self.counts["truncations"] += 1
         end = max(known for known in self.model.ends if known <= offset)
@@ -389,6 +398,7 @@ class LogRun:
                         self._end_transaction,
                         self._checkpoint,
                         self._retain,
+                        self._truncate,
                     )
                 )()
         finally:

@@ -46,6 +46,9 @@ class File(Protocol):
     def write_at(self, at: int, data: bytes) -> None:
         """Write over bytes that are there already: this needs no space."""
 
+    def prepare_cut(self, size: int) -> None:
+        """Take all the space that `truncate` to this size needs; it fails here or not at all for want of it."""
+
     def truncate(self, size: int) -> None:
         """Take back what was appended after `size`; nothing happens if that is nothing."""
 
@@ -81,6 +84,8 @@ class Disk(Protocol):
 
 
 _REMOVE_ATTEMPTS: Final = 10
+CUT: Final = ".cut"
+"""How the name of a copy ends that a file is to be cut to."""
 TRASH: Final = "trash"
 """Where files wait that are as good as removed."""
 _preadv: Final = os.preadv
@@ -146,13 +151,14 @@ class _Warming:
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_path", "_reserve_at", "_view", "size")
+    __slots__ = ("_copy", "_fd", "_path", "_reserve_at", "_view", "size")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size = os.fstat(self._fd).st_size
         self._view: memoryview | None = None  # of a map of the file
+        self._copy: tuple[int, int] | None = None  # of so many bytes, and its descriptor: to be cut to
         self._reserve_at = max(self.size, RESERVE_BYTES)
 
     def append(self, data: Buffer) -> None:
@@ -216,22 +222,35 @@ class OsFile:
         except OSError as error:
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
 
+    def prepare_cut(self, size: int) -> None:
+        """Slices of the bytes may be on their way to a socket, and a page that is cut off under a map is a SIGBUS:
+        so a file that was mapped is replaced by a copy of what stays."""
+        if size >= self.size or self._view is None:
+            return
+        self._drop_copy()
+        with _as_storage_error(f"{self._path} cannot be cut"):
+            self._copy = size, self._copied(size)
+
     def truncate(self, size: int) -> None:
-        """Shrink. Slices of the old bytes may be on their way to a socket, and a page that is cut off under a
-        map is a SIGBUS: so a file that was mapped is replaced by a copy of what stays."""
         if size >= self.size:
             return
+        if self._copy is None or self._copy[0] != size:
+            self.prepare_cut(size)
         with _as_storage_error(f"{self._path} cannot be cut"):
-            if self._view is None:
+            if self._copy is None:
                 os.ftruncate(self._fd, size)
             else:
-                self._replace_with_copy(size)
+                os.rename(self._path + CUT, self._path)
+                old, self._fd = self._fd, self._copy[1]
+                self._copy = None
+                os.close(old)
         self._view = None
         self.size = size
 
-    def _replace_with_copy(self, size: int) -> None:
-        copy_path = self._path + ".cut"
-        copy = os.open(copy_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    def _copied(self, size: int) -> int:
+        """The descriptor of a synced copy of the first bytes."""
+        path = self._path + CUT
+        copy = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             done = 0
             while done < size:
@@ -240,13 +259,18 @@ class OsFile:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 done += sent
             os.fsync(copy)
-            os.rename(copy_path, self._path)
         except OSError:
             os.close(copy)
-            os.unlink(copy_path)
+            os.unlink(path)
             raise
-        old, self._fd = self._fd, copy
-        os.close(old)
+        return copy
+
+    def _drop_copy(self) -> None:
+        if self._copy is not None:
+            os.close(self._copy[1])
+            self._copy = None
+            with suppress(FileNotFoundError):
+                os.unlink(self._path + CUT)
 
     def sync(self) -> None:
         with _as_storage_error(f"{self._path} cannot be flushed"):
@@ -263,6 +287,7 @@ class OsFile:
                 os.close(own)
 
     def close(self) -> None:
+        self._drop_copy()
         if self._fd >= 0:
             if self._reserve_at > max(self.size, RESERVE_BYTES):
                 with suppress(OSError):  # a file that could not be written anyway

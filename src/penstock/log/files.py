@@ -25,6 +25,10 @@ SNAPSHOT_BYTES: Final = 16 << 20
 """Producer state is snapshotted when this much was appended since the last time."""
 
 
+class TornLog(StorageError):
+    """The disk failed in the middle of a change: only a start that looks at everything knows what is there."""
+
+
 class LogFiles:
     """Segments, oldest first; the last one is appended to. What a log is apart from appends and reads."""
 
@@ -204,14 +208,26 @@ class LogFiles:
     def truncate(self, offset: int, now_ms: int) -> None:
         """Take back everything from `offset` on: what a follower does with what its leader never had.
 
-        A batch that holds `offset` goes whole. Not while `is_syncing`.
+        A batch that holds `offset` goes whole. Not while `is_syncing`. StorageError: nothing has changed; TornLog: it
+        must not be used any more.
         """
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
             raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
-        place = next(self.segments_from(offset)).locate(offset)
-        offset = min(offset, place.base_offset) if place else offset
+        holder = next(self.segments_from(offset))
+        place = holder.locate(offset)
+        if place is not None:
+            offset = min(offset, place.base_offset)
+            if offset > holder.base_offset or holder is self.segments[0]:  # else it goes whole
+                holder.file.prepare_cut(place.position)
+        try:
+            self._take_back(offset, now_ms)
+        except StorageError as error:
+            raise TornLog(f"{self.folder} could not be cut to offset {offset}: {error}") from error
+
+    def _take_back(self, offset: int, now_ms: int) -> None:
+        """Nothing of it needs space. Whatever fails between leaves a log of which nobody knows where it ends."""
         self._lower_marks(offset)
         count = len(self.segments)
         while len(self.segments) > 1 and self._bases[-1] >= offset:
@@ -237,7 +253,6 @@ class LogFiles:
         self.expect_holes()
         old = self.segments[0]
         if old.base_offset != offset:
-            self.end_offset = offset
             fresh = Segment(self.disk, self.folder, offset)
             fresh.created_ms = now_ms
             self.segments, self._bases, self._active = [fresh], [offset], fresh

@@ -108,12 +108,12 @@ class Index:
     def cut(self, position: int) -> None:
         """Forget every entry at or after a position."""
         count = self._prefix(lambda entry: entry.position < position)
-        del self._pending[max(0, count - self._stored) :]
         if count < self._stored:
-            self._stored = count
             file = self._open()
             file.truncate(count * ENTRY.size)
             file.sync()  # or power loss could bring back entries that look right, of batches that were taken back
+        del self._pending[max(0, count - self._stored) :]
+        self._stored = min(self._stored, count)
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""

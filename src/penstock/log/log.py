@@ -8,6 +8,7 @@ from penstock.foundation.errors import (
     InvalidTimestamp,
     MessageTooLarge,
     OffsetOutOfRange,
+    PenstockError,
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX
@@ -100,10 +101,10 @@ class Log(LogFiles):
             self.note_epoch(leader_epoch, base)
         return _new(Appended, (base, last, append_time_ms, False))
 
-    def refuse(self, batch: Buffer) -> None:
+    def refuse(self, batch: Buffer, error: PenstockError) -> None:
         """A client's batch could not be appended, and will be sent again."""
         if len(batch) >= HEADER_BYTES:
-            self.producers.refuse(read_header(batch))
+            self.producers.refuse(read_header(batch), error)
 
     def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int, marker: Marker | None = None) -> Appended:
         """Append one batch that this broker made: a coordinator's state, or the end of a transaction.

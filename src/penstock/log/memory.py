@@ -38,6 +38,9 @@ class MemoryFile:
         self._pieces = [whole[:at] + data + whole[at + len(data) :]]
         self._starts = [0]
 
+    def prepare_cut(self, size: int) -> None:
+        """There is nothing to take."""
+
     def truncate(self, size: int) -> None:
         size = min(size, self.size)
         while self._starts and self._starts[-1] >= size:

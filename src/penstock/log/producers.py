@@ -15,6 +15,7 @@ from penstock.foundation.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     OutOfOrderSequence,
+    PenstockError,
     StorageError,
     TransactionCoordinatorFenced,
 )
@@ -46,6 +47,13 @@ _BATCH: Final = struct.Struct(">iiqqq")
 _ENDED: Final = struct.Struct(">qq")  # first offset, marker: after all producers, since PST3
 _MAGIC: Final = b"PST3"
 _MAGIC_BEFORE: Final = b"PSP2"
+
+
+class Refused(NamedTuple):
+    """The first batch of a producer that was not taken, and why."""
+
+    sequence: int
+    kind: type[PenstockError]
 
 
 class SentBatch(NamedTuple):
@@ -89,8 +97,8 @@ class Producers:
     def __init__(self) -> None:
         self.by_id: dict[int, Producer] = {}
         self.open = OpenTransactions()
-        self._refused: dict[ProducerKey, int] = {}
-        """Producers of which nothing is known but that they will come again, and with which sequence."""
+        self._refused: dict[ProducerKey, Refused] = {}
+        """Producers that will come again with a batch that was not taken."""
         self.changes = 0
         """Counts what was applied, so that an unchanged state is not written again."""
 
@@ -109,7 +117,7 @@ class Producers:
             self._check_room()
             # Forgotten or new: any sequence may begin (KIP-360), unless one before it was refused and comes again.
             if self._refused:
-                self._check_refused(header)
+                self._check_refused(header, NO_SEQUENCE)
             return None
         if header.producer_epoch < producer.epoch:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
@@ -127,6 +135,8 @@ class Producers:
         elif producer.first_offset >= 0:
             raise _mixed(header)
         if first != expected:
+            if self._refused:
+                self._check_refused(header, expected)
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} began epoch {header.producer_epoch} with sequence {first}, expected 0"
                 if is_new_epoch
@@ -134,25 +144,31 @@ class Producers:
             )
         return None
 
-    def refuse(self, header: BatchHeader) -> None:
-        """A batch was not taken, for now. If it was the first of its producer, those that follow it must not be, or
-        it could never be written any more."""
-        if header.producer_id < 0 or header.base_sequence < 0 or header.producer_id in self.by_id:
-            return
-        key = ProducerKey(header.producer_id, header.producer_epoch)
-        lowest = min(header.base_sequence, self._refused.get(key, header.base_sequence))
-        if key not in self._refused and len(self._refused) >= REFUSED_MAX:
-            del self._refused[next(iter(self._refused))]
-        self._refused[key] = lowest
+    def refuse(self, header: BatchHeader, error: PenstockError) -> None:
+        """A batch was not taken, for now, and will be sent again: those that follow it must not be taken before.
 
-    def _check_refused(self, header: BatchHeader) -> None:
-        key = ProducerKey(header.producer_id, header.producer_epoch)
-        lowest = self._refused.get(key)
-        if lowest is None:
+        They are refused for the same reason. Told that their sequence is wrong, librdkafka would count from 0 again,
+        in another epoch, on all partitions, and what it had under way elsewhere would be there twice.
+        """
+        if header.producer_id < 0 or header.base_sequence < 0:
             return
-        if header.base_sequence > lowest:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence}; {lowest} was refused before it"
+        key = ProducerKey(header.producer_id, header.producer_epoch)
+        known = self._refused.get(key)
+        if known is None and len(self._refused) >= REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+        if known is None or header.base_sequence <= known.sequence:
+            self._refused[key] = Refused(header.base_sequence, type(error))
+
+    def _check_refused(self, header: BatchHeader, expected: int) -> None:
+        """Whether a batch is behind one that was refused. `expected`: the sequence that would be taken, if known."""
+        key = ProducerKey(header.producer_id, header.producer_epoch)
+        refused = self._refused.get(key)
+        if refused is None:
+            return
+        if refused.sequence >= expected and header.base_sequence > refused.sequence:
+            raise refused.kind(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; {refused.sequence} was refused "
+                "before it, and has to come first"
             )
         del self._refused[key]
 

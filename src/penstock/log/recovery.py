@@ -12,7 +12,7 @@ from penstock.foundation.errors import CorruptMessage, StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.checkpoint import Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
-from penstock.log.disk import Disk
+from penstock.log.disk import CUT, Disk
 from penstock.log.epochs import Epochs
 from penstock.log.files import EPOCHS_FILE, HOLES_FILE
 from penstock.log.log import Log
@@ -137,7 +137,7 @@ def _tidy(disk: Disk, folder: str) -> list[int]:
     """Finish or undo what was under way when the process ended; the base offsets of the segments there are."""
     finish_swap(disk, folder)
     for name in disk.names(folder):
-        if name.endswith((".new", ".cut", CLEANED)):
+        if name.endswith((".new", CUT, CLEANED)):
             disk.remove(f"{folder}/{name}")
     names = disk.names(folder)
     stems = [name.removesuffix(".log") for name in names if name.endswith(".log")]

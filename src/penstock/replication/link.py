@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.log.files import TornLog
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
@@ -219,6 +220,9 @@ class Link:
                     continue
                 try:
                     cut += self._take_one(key, partition, data, now_ms)
+                except TornLog as error:
+                    logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
+                    partition.go_offline(str(error))
                 except PenstockError as error:
                     self._rest(key, now_ms)
                     logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))

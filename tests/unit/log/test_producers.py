@@ -26,6 +26,7 @@ from penstock.records.build import Marker
 from .making import NOW_MS, batch, marker_of, sent
 
 LAST = 2**31 - 1
+FULL = StorageError("the disk is full")
 
 
 def header(
@@ -94,23 +95,46 @@ def test_a_batch_that_overlaps_another_is_no_repetition() -> None:
 
 def test_nothing_takes_the_place_of_a_first_batch_that_was_refused_for_now() -> None:
     state = Producers()
-    state.refuse(header(1))
-    state.refuse(header(0))
-    state.refuse(header(2))
-    with pytest.raises(OutOfOrderSequence, match="sent sequence 3; 0 was refused before it"):
+    state.refuse(header(1), FULL)
+    state.refuse(header(0), FULL)
+    state.refuse(header(2), FULL)
+    with pytest.raises(StorageError, match="sent sequence 3; 0 was refused before it"):
         state.check(header(3))
     take(state, header(0), 10)
     take(state, header(1), 11)
-    state.refuse(header(2))  # whoever is known is checked by what it has sent
+
+
+def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_reason() -> None:
+    """Not for its sequence: librdkafka would then begin another epoch, and send again what it does not know about."""
+    state = Producers()
+    take(state, header(0), 10)
+    state.refuse(header(1), FULL)
+    for sequence in (2, 3):
+        with pytest.raises(StorageError, match=f"sent sequence {sequence}; 1 was refused before it"):
+            state.check(header(sequence))
+    assert take(state, header(0), 10) is not None, "one that was taken before is known as such"
+    take(state, header(1), 11)
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 3, expected 2"):
+        state.check(header(3))
     take(state, header(2), 12)
+
+
+def test_a_new_epoch_does_not_wait_for_what_was_refused_in_the_last_one() -> None:
+    state = Producers()
+    take(state, header(0), 10)
+    state.refuse(header(1), FULL)
+    take(state, header(0, epoch=1), 11)
+    state.refuse(header(2, epoch=1), FULL)
+    with pytest.raises(OutOfOrderSequence):
+        state.check(header(2, epoch=1))
 
 
 def test_so_many_refusals_are_remembered_and_no_more() -> None:
     state = Producers()
     for number in range(REFUSED_MAX + 1):
-        state.refuse(header(0)._replace(producer_id=100 + number))
+        state.refuse(header(0)._replace(producer_id=100 + number), FULL)
     assert state.check(header(5)._replace(producer_id=100)) is None, "the oldest is forgotten"
-    with pytest.raises(OutOfOrderSequence):
+    with pytest.raises(StorageError):
         state.check(header(5)._replace(producer_id=101))
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.foundation.errors import OffsetOutOfRange, OutOfOrderSequence
+from penstock.foundation.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
+from penstock.log.files import TornLog
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.times import find_time
@@ -194,6 +195,38 @@ def test_epochs_follow_a_truncation() -> None:
     log.truncate(14, NOW_MS)
     assert log.epochs.entries == [(0, 0), (1, 7)]
     assert reopened(disk).epochs.entries == [(0, 0), (1, 7)]
+
+
+def test_a_truncation_that_finds_no_space_changes_nothing() -> None:
+    """What is being sent to somebody cannot be cut off under his feet: what stays is copied, if there is room."""
+    disk = FakeDisk(Random(1))
+    log = filled(disk)
+    end = log.append(sent(7, 0, b"taken back"), 3, NOW_MS).last_offset + 1
+    disk.free_bytes, spare = 10, disk.free_bytes
+    with pytest.raises(StorageError, match="no space"):
+        log.truncate(14, NOW_MS)
+    assert log.end_offset == end
+    assert offsets_in(log) == list(range(end))
+    assert log.append(sent(7, 0, b"taken back"), 3, NOW_MS).repeated
+    disk.free_bytes = spare
+    log.truncate(14, NOW_MS)
+    assert log.end_offset == 14
+    assert not log.append(sent(7, 0, b"instead"), 3, NOW_MS).repeated
+    log.close()
+    assert offsets_in(reopened(disk)) == list(range(15))
+
+
+def test_a_truncation_that_the_disk_breaks_off_leaves_a_log_that_is_not_to_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = filled()
+
+    def fail(path: str) -> None:
+        raise StorageError("input/output error")
+
+    monkeypatch.setattr(log.disk, "sync_folder", fail)
+    with pytest.raises(TornLog, match="could not be cut to offset 3: input/output error"):
+        log.truncate(3, NOW_MS)
 
 
 def test_producers_follow_a_truncation() -> None:

@@ -74,7 +74,7 @@ def _append_all(
                 appended = partition.append(_writable(records), now_ms, may_begin)
             except PenstockError as error:
                 if error.code in _COMES_AGAIN:
-                    _note_refused(topic, data.index, records, broker)
+                    _note_refused(topic, data.index, records, broker, error)
                 answers.append(_refusal(data.index, error))
                 continue
             answer = PartitionProduceResponse(
@@ -101,7 +101,11 @@ def _append_all(
 
 
 def _note_refused(
-    topic: TopicProduceData, index: int, records: Buffer | PenstockError | None, broker: Broker
+    topic: TopicProduceData,
+    index: int,
+    records: Buffer | PenstockError | None,
+    broker: Broker,
+    error: PenstockError,
 ) -> None:
     """What comes after it on this connection may find the partition ready, and must not be taken in its place."""
     known = broker.image.by_name.get(topic.name) if topic.name else broker.image.topics.get(topic.topic_id)
@@ -112,7 +116,7 @@ def _note_refused(
         and records is not None
         and not isinstance(records, PenstockError)
     ):
-        partition.log.refuse(records)
+        partition.log.refuse(records, error)
 
 
 def _writable(records: Buffer | None) -> bytearray | memoryview:
