@@ -42,6 +42,9 @@ TOPIC_ID = b"\x07" * 16
 COMPANION_ID = b"\x70" * 16
 INTERNAL = {"__consumer_offsets": b"\x08" * 16, "__transaction_state": b"\x09" * 16}
 QUIET_MS = 60_000
+"""How long it may take, once nothing goes wrong any more, until somebody has come on."""
+REST_MS = 300_000
+"""And until all is at rest."""
 TICK_MS = 50
 """How often members look what there is to do."""
 COMPACT = {"cleanup.policy": "compact"}
@@ -584,14 +587,29 @@ class ClusterRun:
             writer.is_over = True
         for member in self.members:
             member.eagerness = 0.0
-        until_ms = self.clock.now_ms() + QUIET_MS
-        while self.clock.now_ms() < until_ms and not self._is_calm():
+        begun_ms = quiet_ms = self.clock.now_ms()
+        ends = self._ends()
+        while self.clock.now_ms() < min(quiet_ms + QUIET_MS, begun_ms + REST_MS) and not self._is_calm():
             for _ in range(200):
                 self._step()
+            before, ends = ends, self._ends()
+            if ends != before:  # who is far behind may take his time, as long as he comes on
+                quiet_ms = self.clock.now_ms()
         if not self._is_calm():
             raise Violation(f"it does not come to rest: {self._where()}")
         self._check_all()
         self._check_transactions()
+
+    def _ends(self) -> list[int]:
+        """How far every replica has come."""
+        found = []
+        for place in self.places:
+            for broker in self.brokers.values():
+                numbers = broker.partitions.replicas.get(place.topic_id, {}) if broker.partitions else {}
+                partition = numbers.get(place.number)
+                if partition is not None and partition.is_online:
+                    found.extend(track.log.end_offset for track in partition.tracks)
+        return found
 
     def _go_on_calmly(self) -> None:
         """Producers and members are left alone for a while."""
