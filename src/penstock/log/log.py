@@ -8,12 +8,14 @@ from penstock.foundation.errors import (
     InvalidTimestamp,
     MessageTooLarge,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     PenstockError,
     StorageError,
 )
 from penstock.foundation.settings import INT_MAX
 from penstock.log.aborted import aborted_between
 from penstock.log.files import LogFiles
+from penstock.log.producers import SentBatch
 from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import (
@@ -42,6 +44,15 @@ class Appended(NamedTuple):
 _new = tuple.__new__  # half the time of NamedTuple's own constructors
 
 
+def _another(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
+    """A client that aborts a transaction may forget a batch whose answer it has not had, and count on as if that had
+    never been sent (librdkafka does): to answer its next one as known would lose it."""
+    return OutOfOrderSequence(
+        f"producer {header.producer_id} sent sequence {header.base_sequence} again, with other records than those at "
+        f"offset {sent.base_offset}: begin anew, in another epoch"
+    )
+
+
 class Log(LogFiles):
     """Appends and reads. Made by recovery.open_log."""
 
@@ -66,6 +77,12 @@ class Log(LogFiles):
             header = _new(BatchHeader, fields)
             sent = self.producers.check(header, may_begin)
             if sent is not None:
+                if (
+                    attributes & TRANSACTIONAL
+                    and not settings.log_append_time
+                    and 0 <= latest_ms != sent.timestamp_ms
+                ):
+                    raise _another(header, sent)
                 was_ms = sent.timestamp_ms if settings.log_append_time else -1
                 return Appended(sent.base_offset, sent.last_offset, was_ms, True)
         append_time_ms = -1

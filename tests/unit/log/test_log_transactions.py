@@ -9,6 +9,7 @@ from penstock.foundation.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     MessageTooLarge,
+    OutOfOrderSequence,
     StorageError,
     TransactionCoordinatorFenced,
 )
@@ -131,6 +132,26 @@ def test_a_client_begins_a_transaction_only_where_it_may() -> None:
     with pytest.raises(InvalidTxnState):
         log.append(sent(7, 2, b"c", transactional=True), 0, NOW_MS)
     assert not log.is_in_transaction(7, 0)
+
+
+def test_a_sequence_that_comes_again_with_other_records_is_no_repetition() -> None:
+    """librdkafka forgets, when it aborts, what it has sent and not heard of, and uses its sequences once more."""
+    log = open_at()
+    write(log, 7, 0, b"forgotten")
+    end(log, 7, False)
+    with pytest.raises(OutOfOrderSequence, match="sequence 0 again, with other records than those at offset 0"):
+        write(log, 7, 0, b"another", timestamp_ms=NOW_MS + 10)
+    assert write(log, 7, 0, b"forgotten").repeated
+    assert not write(log, 7, 1, b"next", timestamp_ms=NOW_MS + 10).repeated
+
+
+@pytest.mark.parametrize("topic", [{"log_append_time": True}, {}])
+def test_a_batch_without_a_time_of_its_own_is_known_again_all_the_same(topic: dict[str, bool]) -> None:
+    log = open_at(**topic)
+    timestamp_ms = NOW_MS if topic else -1
+    write(log, 7, 0, b"a", timestamp_ms=timestamp_ms)
+    data = sent(7, 0, b"a", transactional=True, timestamp_ms=timestamp_ms)
+    assert log.append(data, 0, NOW_MS + 1000, may_begin=True).repeated
 
 
 def test_a_marker_with_a_new_epoch_fences_what_the_old_one_still_sends() -> None:
