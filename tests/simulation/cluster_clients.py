@@ -114,6 +114,8 @@ class TransactionClient:
         self._world = world
         self._partitions = partitions
         self._newer = rng.random() < 0.5
+        self._forgets = not self._newer and rng.random() < 0.5
+        """Whether it aborts if a batch is not answered."""
         self._key = ProducerKey(-1, -1)
         self._sequences: Counter[int] = Counter()
         self._txn: Txn | None = None
@@ -123,16 +125,21 @@ class TransactionClient:
     # -- asking
 
     def _ask(
-        self, target: tuple[str, int], request: Any, version: int, then: Callable[[Any, ErrorCode], None]
+        self,
+        target: tuple[str, int],
+        request: Any,
+        version: int,
+        then: Callable[[Any, ErrorCode], None],
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Until there is an answer that is worth something."""
+        """Until there is an answer that is worth something. `on_lost`: what to do instead, if there is none."""
         if self.is_over:
             return
         node = self._world.leader_of(*target)
 
         def again() -> None:
             self._world.counts["asked_again"] += 1
-            self._world.after(PAUSE_MS, lambda: self._ask(target, request, version, then))
+            self._world.after(PAUSE_MS, lambda: self._ask(target, request, version, then, on_lost))
 
         is_waiting = True
 
@@ -140,7 +147,9 @@ class TransactionClient:
             nonlocal is_waiting
             is_waiting = False
             code = None if response is None else code_of(response)
-            if code is None or code in RETRIABLE:
+            if code is None and on_lost is not None:
+                on_lost()
+            elif code is None or code in RETRIABLE:
                 again()
             else:
                 then(response, code)
@@ -148,8 +157,8 @@ class TransactionClient:
         if node == NO_LEADER:
             again()
         else:
-            # An EndTxn of before KIP-890 that comes late would end the next transaction: nobody survives that.
-            is_old = isinstance(request, EndTxnRequest) and not self._newer
+            # Before KIP-890 what comes late would be of the next transaction, or end it: nobody survives that.
+            is_old = (isinstance(request, EndTxnRequest) and not self._newer) or on_lost is not None
             body = ("ask", request, version, (lambda: is_waiting) if is_old else always)
             self._world.call(self._name, node, body, reply, CALL_MS)
 
@@ -246,7 +255,13 @@ class TransactionClient:
             txn.acked.append((number, *self._key, sequence))
             then()
 
-        self._ask((TOPIC, number), request, 12 if self._newer else 11, on_answer)
+        def forget() -> None:
+            """As librdkafka does: abort, and count on as if this batch had never been sent."""
+            self._world.counts["forgotten"] += 1
+            self._end(is_forgotten=True)
+
+        on_lost = forget if self._forgets else None
+        self._ask((TOPIC, number), request, 12 if self._newer else 11, on_answer, on_lost)
 
     def _commit_offset(self, number: int, then: Callable[[], None]) -> None:
         assert self._txn is not None
@@ -269,10 +284,10 @@ class TransactionClient:
             lambda response, code: self._begin_anew() if code else then(),
         )
 
-    def _end(self) -> None:
+    def _end(self, *, is_forgotten: bool = False) -> None:
         txn = self._txn
         assert txn is not None
-        txn.wants_commit = self._rng.random() < 0.7
+        txn.wants_commit = not is_forgotten and self._rng.random() < 0.7
         request = EndTxnRequest(
             transactional_id=self._name,
             producer_id=self._key.producer_id,
