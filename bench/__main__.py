@@ -19,7 +19,7 @@ from bench.load import LoadFailed
 from bench.process import StartFailed
 from bench.questions import QUESTIONS, Question
 from bench.report import Table, write_up
-from bench.scale import FULL, QUICK
+from bench.scale import FULL, QUICK, SHORT
 from bench.talk import WrongAnswer
 from penstock.foundation.errors import PenstockError
 
@@ -30,39 +30,52 @@ FAILURES: Final = (NotRun, StartFailed, LoadFailed, WrongAnswer, PenstockError, 
 @click.command()
 @click.argument("slugs", metavar="[QUESTION]...", nargs=-1)
 @click.option("--quick", is_flag=True, help="A few minutes instead of half an hour: small sizes, one round.")
+@click.option("--short", is_flag=True, help="A third of the time: the same sizes, fewer and shorter rounds.")
 @click.option("--list", "only_list", is_flag=True, help="Name the questions and leave.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Where the results go.")
-def main(slugs: tuple[str, ...], quick: bool, only_list: bool, output: Path | None) -> None:
+def main(slugs: tuple[str, ...], quick: bool, short: bool, only_list: bool, output: Path | None) -> None:
     """Measure Penstock against its floor and its peers.
 
     All questions together write bench/RESULTS.md; some of them write bench/.cache/RESULTS.md, so that every figure
-    in the former is from one run.
+    in the former is from one run. Questions about queues are apart: `python -m bench queues` asks all of them, and
+    writes bench/RESULTS-queues.md.
     """
     if only_list:
         for question in QUESTIONS:
             click.echo(f"{question.slug:12} {question.title}")
         return
-    known = {question.slug: question for question in QUESTIONS}
+    known = {name: None for question in QUESTIONS for name in (question.slug, question.about) if name}
     unknown = sorted(set(slugs) - set(known))
     if unknown:
         raise click.UsageError(f"there is no question {unknown[0]!r}; there are {', '.join(known)}")
-    asked = [question for question in QUESTIONS if not slugs or question.slug in slugs]
+    asked = [
+        question
+        for question in QUESTIONS
+        if question.slug in slugs or (question.about in slugs if slugs else not question.about)
+    ]
     stop = StopSignal()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     console = Console(stderr=True)
     began_s = time.monotonic()
     install_requirements(console)
-    scale = QUICK if quick else FULL
+    scale = QUICK if quick else SHORT if short else FULL
     with scratch("run") as folder:
         lab = Lab(folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began_s:5.0f} s[/] {text}"))
         tables = ask_all(asked, lab, stop)
-    command = " ".join(["python -m bench", *slugs, *(["--quick"] if quick else [])])
+    command = " ".join(["python -m bench", *slugs, *([] if scale is FULL else [f"--{scale.name}"])])
     text = write_up(tables, measure.machine(), command, scale, time.monotonic() - began_s)
-    output = output or (CACHE if slugs else BENCH) / "RESULTS.md"
+    output = output or _results_of(slugs)
     output.write_text(text)
     console.print(f"written: {output}")
     click.echo(text)
+
+
+def _results_of(slugs: tuple[str, ...]) -> Path:
+    """Where the answers to these questions belong: figures of one file are of one run."""
+    if len(slugs) == 1 and any(question.about == slugs[0] for question in QUESTIONS):
+        return BENCH / f"RESULTS-{slugs[0]}.md"
+    return (CACHE if slugs else BENCH) / "RESULTS.md"
 
 
 class StopSignal:

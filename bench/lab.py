@@ -3,9 +3,10 @@
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 from bench import runs
 from bench.cache import NotRun
@@ -16,6 +17,16 @@ from bench.penstock import Penstock
 from bench.runs import Window
 from bench.scale import GB, Scale
 
+
+class Server(Protocol):
+    """What can be started and stopped."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Server)
 Loads = Callable[[ApacheKafka], Generator[object, None, None]]
 """Does one thing after the other with a server, and can be ended after each."""
 
@@ -48,15 +59,21 @@ class Lab:
         return Window(seconds=self.scale.window_s, ramp_s=self.scale.ramp_s, bytes_max=self.scale.bytes_max)
 
     @contextmanager
-    def penstock(self, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[Penstock]:
-        folder = self.fresh_folder("penstock")
-        server = Penstock(folder, settings)
+    def running(self, name: str, make: Callable[[Path], S]) -> Iterator[S]:
+        """A server in a folder of its own, which goes when it is stopped."""
+        folder = self.fresh_folder(name)
+        server = make(folder)
         try:
             server.start()
             yield server
         finally:
             server.stop()
             shutil.rmtree(folder, ignore_errors=True)
+
+    def penstock(
+        self, settings: Mapping[str, str] = MappingProxyType({}), credentials: str = ""
+    ) -> AbstractContextManager[Penstock]:
+        return self.running("penstock", lambda folder: Penstock(folder, settings, credentials=credentials))
 
     @contextmanager
     def floor(self) -> Iterator[FloorServer]:
@@ -68,16 +85,8 @@ class Lab:
             server.stop()
             shutil.rmtree(folder, ignore_errors=True)
 
-    @contextmanager
-    def nats(self) -> Iterator[Nats]:
-        folder = self.fresh_folder("nats")
-        server = Nats(folder)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.stop()
-            shutil.rmtree(folder, ignore_errors=True)
+    def nats(self) -> AbstractContextManager[Nats]:
+        return self.running("nats", Nats)
 
     def kafka(self) -> ApacheKafka:
         """Apache Kafka, warm for produce and fetch; `close_kafka` stops it."""

@@ -10,6 +10,10 @@
  *
  * A file of frames is a row of: u32 length, u32 size of the answer (0: any), i32 where its error code is (-1: none),
  * i32 where eight bytes of its content are (-1: none), those eight bytes, then the request. Little endian.
+ *
+ * In HTTP, every answer must have status 200 and a body of at least the size that is said. A server that hangs up after
+ * an answer, and says so, is connected to again. `--keep` names a file for
+ * the bodies, a row of: u32 length, then the body.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,6 +35,7 @@
 #include <sys/uio.h>
 
 #include "load_stats.h"
+#include "load_http.h"
 
 enum {
     CONNECTIONS_MAX = 256,
@@ -62,11 +67,16 @@ struct connection {
 static struct frame *frames;
 static uint32_t frame_count;
 static struct connection *connections;
-static int connection_count = 1, depth = 1, walk, is_nats, watch_pid, epoll_fd;
+static enum { KAFKA, NATS, HTTP } protocol;
+static enum { STAY, WALK, SHARE } walk; /* every connection its own frame, one after another, or all of them one row */
+static int connection_count = 1, depth = 1, watch_pid, epoll_fd;
+static struct sockaddr_in address;
+static FILE *kept;
 static uint32_t replies_per_request = 1;
 static double rate, ramp_s, seconds = 1;
 static uint64_t bytes_max = UINT64_MAX, requests_max = UINT64_MAX;
 
+static uint32_t shared_frame;
 static uint64_t sent, answered, bytes_in, bytes_out, progress_ns, late_max_ns;
 static uint64_t window_begin_ns, window_end_ns;
 static int in_window, is_ending;
@@ -104,7 +114,8 @@ static void move_window(uint64_t now) {
     }
     if (in_window) {
         uint64_t moved = bytes_in - begin_edge.bytes_in + bytes_out - begin_edge.bytes_out;
-        if (now >= window_end_ns || moved >= bytes_max || answered >= requests_max) {
+        int is_late = now >= window_end_ns && answered > begin_edge.answered; /* not before there is a first answer */
+        if (is_late || moved >= bytes_max || answered >= requests_max) {
             end_edge = edge_now(now);
             in_window = 0;
             is_ending = 1;
@@ -116,11 +127,12 @@ static void move_window(uint64_t now) {
 
 static void queue(struct connection *c, uint64_t since_ns) {
     if (c->tail - c->head >= RING) fail("more than %d requests wait on one connection: the server is too slow", RING);
+    if (walk == SHARE) c->next_frame = shared_frame++ % frame_count;
     c->since_ns[c->tail % RING] = since_ns;
     c->frame[c->tail % RING] = c->next_frame;
     c->tail++;
     sent++;
-    if (walk) c->next_frame = (c->next_frame + 1) % frame_count;
+    if (walk == WALK) c->next_frame = (c->next_frame + 1) % frame_count;
 }
 
 static void flush(struct connection *c) {
@@ -220,6 +232,40 @@ static uint32_t parse_nats(struct connection *c, uint64_t now) {
     return at;
 }
 
+static void connect_one(struct connection *c, const struct frame *hello);
+
+static uint32_t parse_http(struct connection *c, uint64_t now) {
+    uint32_t at = 0;
+    struct http_head head;
+    while (at < c->have && read_http_head(c->in + at, c->have - at, &head)) {
+        struct frame *f = waiting(c);
+        const char *body = c->in + at + head.head_size;
+        uint32_t whole = head.head_size + head.body_size;
+        if (whole > IN_BYTES) fail("an answer has %u bytes, at most %d", whole, IN_BYTES);
+        if (c->have - at < whole) break;
+        if (head.status != 200) fail("status %d: %.*s", head.status, (int)head.body_size, body);
+        if (head.body_size < f->answer_size)
+            fail("an answer has %u bytes, expected at least %u: %.*s", head.body_size, f->answer_size,
+                 (int)head.body_size, body);
+        if (kept) {
+            fwrite(&head.body_size, 4, 1, kept);
+            fwrite(body, 1, head.body_size, kept);
+        }
+        at += whole;
+        answer_done(c, now);
+        if (head.closes) {
+            if (depth > 1 || rate > 0) fail("a server that hangs up can be sent one request at a time");
+            close(c->fd);
+            connect_one(c, NULL);
+        }
+    }
+    return at;
+}
+
+static uint32_t parse(struct connection *c, uint64_t now) {
+    return protocol == HTTP ? parse_http(c, now) : protocol == NATS ? parse_nats(c, now) : parse_kafka(c, now);
+}
+
 static void receive(struct connection *c, uint64_t now) {
     static char nowhere[1 << 20];
     for (;;) {
@@ -227,7 +273,7 @@ static void receive(struct connection *c, uint64_t now) {
             size_t want = c->skip < sizeof nowhere ? c->skip : sizeof nowhere;
             ssize_t got = recv(c->fd, nowhere, want, want >= TRUNCATE_FROM / 4 ? MSG_TRUNC : 0);
             if (got < 0 && errno == EAGAIN) return;
-            if (got <= 0) fail("the server closed a connection");
+            if (got <= 0) fail("the server closed a connection: %s", got ? strerror(errno) : "it hung up");
             bytes_in += (uint64_t)got;
             c->skip -= (uint64_t)got;
             progress_ns = now;
@@ -235,14 +281,14 @@ static void receive(struct connection *c, uint64_t now) {
             continue;
         }
         size_t want = IN_BYTES - c->have;
-        if (!is_nats && c->head != c->tail && waiting(c)->answer_size > TRUNCATE_FROM)
+        if (protocol == KAFKA && c->head != c->tail && waiting(c)->answer_size > TRUNCATE_FROM)
             want = head_bytes(waiting(c)) - c->have;
         ssize_t got = recv(c->fd, c->in + c->have, want, 0);
         if (got < 0 && errno == EAGAIN) return;
-        if (got <= 0) fail("the server closed a connection");
+        if (got <= 0) fail("the server closed a connection: %s", got ? strerror(errno) : "it hung up");
         bytes_in += (uint64_t)got;
         c->have += (uint32_t)got;
-        uint32_t used = is_nats ? parse_nats(c, now) : parse_kafka(c, now);
+        uint32_t used = parse(c, now);
         c->have -= used;
         if (c->have && used) memmove(c->in, c->in + used, c->have);
         if ((size_t)got < want) return; /* the socket is empty; edge-triggered epoll tells of more */
@@ -274,10 +320,8 @@ static struct frame *read_frames(const char *path, uint32_t *count) {
     return found;
 }
 
-static void connect_one(struct connection *c, const char *host, int port, const struct frame *hello) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+static void connect_one(struct connection *c, const struct frame *hello) {
     int one = 1;
-    inet_pton(AF_INET, host, &address.sin_addr);
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address)) fail("connect: %s", strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -372,10 +416,13 @@ int main(int argc, char **argv) {
         else if (!strcmp(name, "--port")) port = atoi(value);
         else if (!strcmp(name, "--frames")) frames_path = value;
         else if (!strcmp(name, "--hello")) hello_path = value;
-        else if (!strcmp(name, "--protocol")) is_nats = !strcmp(value, "nats");
+        else if (!strcmp(name, "--protocol")) protocol = !strcmp(value, "nats") ? NATS : HTTP;
+        else if (!strcmp(name, "--keep")) {
+            if (!(kept = fopen(value, "wb"))) fail("%s: %s", value, strerror(errno));
+        }
         else if (!strcmp(name, "--connections")) connection_count = atoi(value);
         else if (!strcmp(name, "--depth")) depth = atoi(value);
-        else if (!strcmp(name, "--walk")) walk = atoi(value);
+        else if (!strcmp(name, "--walk")) walk = (unsigned)atoi(value);
         else if (!strcmp(name, "--replies")) replies_per_request = (uint32_t)atoi(value);
         else if (!strcmp(name, "--rate")) rate = atof(value);
         else if (!strcmp(name, "--ramp")) ramp_s = atof(value);
@@ -386,6 +433,8 @@ int main(int argc, char **argv) {
         else fail("unknown option %s", name);
     }
     if (!frames_path || !port) fail("--frames and --port are needed");
+    address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    inet_pton(AF_INET, host, &address.sin_addr);
     if (connection_count < 1 || connection_count > CONNECTIONS_MAX) fail("1 to %d connections", CONNECTIONS_MAX);
     if (depth < 1 || depth > RING) fail("a depth of 1 to %d", RING);
     frames = read_frames(frames_path, &frame_count);
@@ -395,9 +444,10 @@ int main(int argc, char **argv) {
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     for (int i = 0; i < connection_count; i++) {
         connections[i].next_frame = (uint32_t)((uint64_t)i * frame_count / (uint64_t)connection_count);
-        connect_one(&connections[i], host, port, hellos ? &hellos[(uint32_t)i % hello_count] : NULL);
+        connect_one(&connections[i], hellos ? &hellos[(uint32_t)i % hello_count] : NULL);
     }
     run();
+    if (kept && fclose(kept)) fail("what came cannot be kept: %s", strerror(errno));
     report();
     return 0;
 }

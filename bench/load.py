@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +82,11 @@ class Load:
     bytes_max: int = 1 << 62
     requests_max: int = 1 << 62
     walk: bool = True
+    shares: bool = False
+    """Every frame is sent once, by whichever connection is next."""
+    is_http: bool = False
+    keep: Path | None = None
+    """Where the bodies of HTTP answers go; `read_kept` reads them."""
     hellos: Sequence[Frame] = ()
     replies: int = 1
 
@@ -97,18 +102,24 @@ class Load:
             "rate": self.rate_per_s,
             "bytes-max": self.bytes_max,
             "requests-max": self.requests_max,
-            "walk": int(self.walk),
+            "walk": 2 if self.shares else int(self.walk),
             "watch": watch_pid,
             "replies": self.replies,
         }
         if self.hellos:
             options |= {"protocol": "nats", "hello": frames.save(self.hellos, folder / "hellos")}
+        if self.is_http:
+            options["protocol"] = "http"
+        if self.keep is not None:
+            options["keep"] = self.keep
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         limit_s = self.ramp_s + self.seconds + 60
         done = subprocess.run([generator(), *words], capture_output=True, text=True, timeout=limit_s, check=False)
         if done.returncode:
             raise LoadFailed(f"the load failed: {done.stderr.strip() or done.returncode}")
         seen = json.loads(done.stdout)
+        if not seen["answered"]:
+            raise LoadFailed(f"nothing was answered in {self.seconds:g} s")
         return Sample(
             answered=seen["answered"] * self.replies,
             answered_total=seen["answered_total"] * self.replies,
@@ -125,10 +136,21 @@ class Load:
         )
 
 
+def read_kept(path: Path) -> Iterator[bytes]:
+    """The bodies of answers, in the order in which they came."""
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        yield data[at + 4 : end]
+        at = end
+
+
 def generator() -> Path:
     """The compiled generator; compiled now if its sources have changed."""
     source = BENCH / "load.c"
-    digest = hashlib.sha256(source.read_bytes() + (BENCH / "load_stats.h").read_bytes()).hexdigest()[:16]
+    parts = [source, BENCH / "load_stats.h", BENCH / "load_http.h"]
+    digest = hashlib.sha256(b"".join([part.read_bytes() for part in parts])).hexdigest()[:16]
     program = cache_folder("bin") / f"load-{digest}"
     if not program.exists():
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -14,17 +14,24 @@ class Penstock(KafkaBroker):
     name = "Penstock"
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] = MappingProxyType({}), node_id: int = 1, store: str = ""
+        self,
+        folder: Path,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        node_id: int = 1,
+        store: str = "",
+        credentials: str = "",
     ) -> None:
-        """`store`: where its cluster is kept, if it is not alone."""
+        """`store`: where its cluster is kept, if it is not alone. `credentials`: who may use its queues, as YAML."""
         super().__init__(folder)
         self._settings = settings
         self._node_id = node_id
         self._store = store
+        self._credentials = credentials
+        self.http_port = 0
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
+        port, self.http_port = free_port(), free_port()
         command: list[str | Path] = [
             Path(sys.executable).parent / "penstock",
             "serve",
@@ -33,7 +40,7 @@ class Penstock(KafkaBroker):
             "--listen",
             f"127.0.0.1:{port}",
             "--http",
-            f"127.0.0.1:{free_port()}",
+            f"127.0.0.1:{self.http_port}",
             "--node-id",
             str(self._node_id),
             "--log-level",
@@ -41,6 +48,10 @@ class Penstock(KafkaBroker):
         ]
         if self._store:
             command += ["--store", self._store]
+        if self._credentials:
+            keys = self.folder / "keys.yaml"
+            keys.write_text(self._credentials)
+            command += ["--credentials", keys]
         if self._settings:
             config = self.folder / "penstock.toml"
             config.write_text(

@@ -1,6 +1,6 @@
 """How much of everything a run does: the full one, and a quick one to see that it all works."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MB: Final = 10**6
@@ -32,6 +32,9 @@ class Scale:
     starts: int
     start_log_bytes: int
     log_bytes: tuple[int, int]
+    waiting_messages: int
+    share_messages: int
+    """Worked off by share consumers and their like, in one run."""
 
 
 FULL: Final = Scale(
@@ -51,7 +54,26 @@ FULL: Final = Scale(
     starts=5,
     start_log_bytes=GB,
     log_bytes=(GB, 10 * GB),
+    waiting_messages=1_000_000,
+    share_messages=100_000,
 )
+
+SHORT: Final = replace(
+    FULL,
+    name="short",
+    rounds=2,
+    window_s=2.0,
+    ramp_s=0.3,
+    warm_s=25.0,
+    latency_s=8.0,
+    latency_rounds=2,
+    client_messages=300_000,
+    coordinator_rounds=2,
+    coordinator_s=1.5,
+    starts=3,
+    share_messages=30_000,
+)
+"""A third of the time: the same sizes, fewer and shorter rounds."""
 
 QUICK: Final = Scale(
     name="quick",
@@ -70,4 +92,6 @@ QUICK: Final = Scale(
     starts=1,
     start_log_bytes=GB // 10,
     log_bytes=(GB // 10, GB),
+    waiting_messages=50_000,
+    share_messages=10_000,
 )

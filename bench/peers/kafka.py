@@ -1,6 +1,5 @@
 """Apache Kafka from Maven Central: one node, KRaft, its own defaults, the heap that its scripts give it."""
 
-import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -10,11 +9,11 @@ from types import MappingProxyType
 from typing import Final
 
 from bench.broker import KafkaBroker
-from bench.cache import NotRun, cache_folder
+from bench.cache import NotRun
+from bench.peers.maven import jars_of
 from bench.process import Process, free_port
 
 VERSION: Final = "4.3.1"
-PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 JVM: Final = (
     "-Xmx1G",
     "-Xms1G",
@@ -27,18 +26,7 @@ JVM: Final = (
     "-Djava.awt.headless=true",
 )
 """KAFKA_HEAP_OPTS of kafka-server-start.sh and KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh."""
-RESOLVE_S_MAX: Final = 600
 FORMAT_S_MAX: Final = 120
-
-POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-  </dependency></dependencies>
-</project>
-"""
 
 PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -82,7 +70,7 @@ class ApacheKafka(KafkaBroker):
 
     def spawn(self, cluster_id: str) -> None:
         """Begin to start it: nodes of one cluster wait for each other."""
-        jars = resolve()
+        jars = jars_of("kafka", "org.apache.kafka", "kafka_2.13", VERSION)
         self.folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
         controllers = self._controllers or {self._node_id: free_port()}
@@ -115,27 +103,3 @@ def _format(classpath: str, properties: Path, cluster_id: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_S_MAX, check=False)
     if done.returncode:
         raise NotRun(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout)[-300:]}")
-
-
-def resolve() -> Path:
-    """A folder with Kafka's jars and all that they need, from the local Maven cache or Maven Central."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise NotRun(f"{program} is not installed: Apache Kafka runs on Java and comes through Maven")
-    folder = cache_folder("kafka")
-    jars = folder / VERSION
-    if not jars.exists():
-        (folder / "pom.xml").write_text(POM.format(version=VERSION))
-        fresh = folder / f"{VERSION}.new"
-        goal = [f"{PLUGIN}:copy-dependencies", f"-DoutputDirectory={fresh}", "-DincludeScope=runtime"]
-        done = subprocess.run(
-            ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), *goal],
-            capture_output=True,
-            text=True,
-            timeout=RESOLVE_S_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise NotRun(f"Maven cannot resolve Apache Kafka {VERSION}: {(done.stdout + done.stderr)[-300:]}")
-        fresh.rename(jars)
-    return jars

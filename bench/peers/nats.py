@@ -59,6 +59,13 @@ class Nats:
         """A stream on disk with nothing set but that."""
         self._ask(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [stream], "storage": "file"})
 
+    def make_work_queue(self, stream: str) -> None:
+        """A stream whose messages go when they are acknowledged, and one durable consumer for all who work."""
+        config = {"name": stream, "subjects": [stream], "storage": "file", "retention": "workqueue"}
+        self._ask(f"STREAM.CREATE.{stream}", config)
+        worker = {"durable_name": stream, "ack_policy": "explicit"}
+        self._ask(f"CONSUMER.CREATE.{stream}.{stream}", {"stream_name": stream, "config": worker})
+
     def drop_stream(self, stream: str) -> None:
         self._ask(f"STREAM.DELETE.{stream}", {})
 

@@ -5,7 +5,7 @@ import subprocess
 from typing import Final
 
 from bench.cache import NotRun, cache_folder
-from bench.peers.kafka import PLUGIN
+from bench.peers.maven import PLUGIN
 
 VERSION: Final = "4.2.0"
 """The newest of which Maven Central has the connector. It runs on the PySpark that we have."""

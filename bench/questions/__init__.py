@@ -5,7 +5,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.lab import Lab
-from bench.questions import clients, cluster, floor, groups, kafka, latency, log_size, nats, start, transactions
+from bench.questions import (
+    backlog,
+    clients,
+    cluster,
+    floor,
+    groups,
+    kafka,
+    latency,
+    log_size,
+    nats,
+    shares,
+    sqs,
+    start,
+    transactions,
+)
 from bench.report import Table
 
 
@@ -16,6 +30,8 @@ class Question:
     ask: Callable[[Lab], Sequence[Table]]
     needs_kafka: bool = False
     """It uses the warm Kafka, which is stopped when nobody needs it any more."""
+    about: str = ""
+    """What all questions of a kind are asked by, and their results are named after; else those are RESULTS.md."""
 
 
 QUESTIONS: Final = (
@@ -29,4 +45,7 @@ QUESTIONS: Final = (
     Question(slug="transactions", title=transactions.TITLE, ask=transactions.ask, needs_kafka=True),
     Question(slug="cluster", title=cluster.TITLE, ask=cluster.ask),
     Question(slug="nats", title=nats.TITLE, ask=nats.ask),
+    Question(slug="sqs", title=sqs.TITLE, ask=sqs.ask, about="queues"),
+    Question(slug="shares", title=shares.TITLE, ask=shares.ask, about="queues"),
+    Question(slug="backlog", title=backlog.TITLE, ask=backlog.ask, about="queues"),
 )

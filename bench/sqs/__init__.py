@@ -1,0 +1,1 @@
+"""Loads on queues, through the SQS API: requests signed and encoded beforehand, and boto3 beside them."""
