@@ -108,7 +108,7 @@ class Node:
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._site = Site(is_ready=lambda: self.ready, metrics=self._metrics_text)
-        self._http_listener = HttpListener(self._site.answer)
+        self._http_listener = HttpListener(self._site.answer, answer_surplus=self._site.answer_surplus)
         self.ready = False
         self.listen = settings.listen
         self.http = settings.http
@@ -140,6 +140,8 @@ class Node:
         broker = self._make_broker(configs, clock, loop)
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
+        self._http_listener.connections_max = configs["http.max.connections"]
+        self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
         await self._listen(loop)
         self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)

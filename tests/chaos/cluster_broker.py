@@ -17,7 +17,7 @@ from .cluster_net import Network
 PORT = 9092
 HTTP_PORT = 9324
 READY = "penstock is ready"
-START_S = 60.0
+START_S = 180.0
 STOP_S = 60.0
 PAUSE_S = 1.0
 COMES_BACK = re.compile(r"^Error: .*(did not answer|cannot be reached|is closed|failed|No space left)", re.MULTILINE)

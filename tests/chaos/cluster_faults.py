@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -320,8 +320,15 @@ class _Open:
 class Nemesis:
     """Draws faults, and has up to so many of them go on at once."""
 
-    def __init__(self, faults: Faults, note: Callable[[str], None], at_once: int = 3) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        note: Callable[[str], None],
+        at_once: int = 3,
+        draws: Mapping[str, Draw] = DRAWS,
+    ) -> None:
         self._faults = faults
+        self._draws = draws
         self._note = note
         self._at_once = at_once
         self._open: list[_Open] = []
@@ -333,7 +340,7 @@ class Nemesis:
         """Every kind once, in any order, and again."""
         kind = next(self._kinds, None)
         if kind is None:
-            self._kinds = iter(self._faults.rng.sample(sorted(DRAWS), len(DRAWS)))
+            self._kinds = iter(self._faults.rng.sample(sorted(self._draws), len(self._draws)))
             return self._next_kind()
         return kind
 
@@ -343,7 +350,7 @@ class Nemesis:
             kind = self._next_kind()
             if kind == "kill-store-leader":
                 self._end(lambda open_: STORE in open_.fault.touches)
-            fault = DRAWS[kind](self._faults)
+            fault = self._draws[kind](self._faults)
             if fault is not None:
                 break
             self.not_here.add(kind)

@@ -112,6 +112,11 @@ class Child:
         """As the kernel shows it: T is stopped."""
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
+    def freeze(self) -> None:
+        """Stop it wherever it is."""
+        self.check()
+        self._process.send_signal(signal.SIGSTOP)
+
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 

@@ -29,7 +29,16 @@ def orders(direct: Direct, fresh: str) -> str:
 
 def test_the_list_has_every_pipeline(cli: Cli) -> None:
     rows = table(cli.ok("pipeline", "list"))
-    assert [row[0] for row in rows] == ["PIPELINE", "sql", "archive", "replay", "audit", "insights", "mirror"]
+    assert [row[0] for row in rows] == [
+        "PIPELINE",
+        "sql",
+        "archive",
+        "replay",
+        "audit",
+        "insights",
+        "mirror",
+        "redrive",
+    ]
     assert [each["pipeline"] for each in cli.json("pipeline", "list")] == [row[0] for row in rows[1:]]
 
 

@@ -170,6 +170,12 @@ class ShareMember:
         return ErrorCode(entry[0].error_code)
 
     def acknowledged(self, acks: Mapping[int, Acks], **fields: Any) -> ShareAcknowledgeResponse:
+        answer: ShareAcknowledgeResponse = self.raw.ask(self.acknowledging(acks, **fields), self.version)
+        self.note(answer.error_code)
+        return answer
+
+    def acknowledging(self, acks: Mapping[int, Acks], **fields: Any) -> ShareAcknowledgeRequest:
+        """A ShareAcknowledge as it would be sent next."""
         named = [
             AcknowledgePartition(
                 partition_index=number,
@@ -180,16 +186,13 @@ class ShareMember:
             )
             for number, entries in acks.items()
         ]
-        request = ShareAcknowledgeRequest(
+        return ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.name,
             share_session_epoch=fields.pop("share_session_epoch", self.epoch),
             topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=named)],
             **fields,
         )
-        answer: ShareAcknowledgeResponse = self.raw.ask(request, self.version)
-        self.note(answer.error_code)
-        return answer
 
 
 def answered(response: ShareFetchResponse) -> dict[int, Got]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.foundation.codes import ErrorCode
+from penstock.wire.frames import request_frame
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from tests.brokers import BrokerProcess
 
@@ -324,6 +325,36 @@ def test_what_a_member_had_that_is_suddenly_gone_comes_back_at_once_and_is_count
     two.fetch()
     one.close_connection()
     assert two.fetch(max_wait_ms=20_000)[0].acquired == [(0, 9, 2)]
+
+
+def test_an_acknowledgement_that_came_whole_counts_though_its_sender_is_gone(jobs: str, member: MakeMember) -> None:
+    one, two = member(jobs), member(jobs, "m2")
+    one.fetch()
+    two.fetch()
+    one.raw.send(one.acknowledging({0: [(0, 3, [ACCEPT]), (4, 4, [RELEASE])]}), one.version)
+    one.close_connection()
+    found: list[tuple[int, int, int]] = []
+
+    def look() -> bool:
+        found.extend(two.fetch(max_wait_ms=1000)[0].acquired)
+        return len(offsets_of(found)) >= 6
+
+    wait_until(look, "what it had comes back", seen=found)
+    assert offsets_of(found) == [4, 5, 6, 7, 8, 9], "once each, and nothing that it had accepted"
+    assert {count for _, _, count in found} == {2}
+
+
+def test_half_an_acknowledgement_is_none(jobs: str, member: MakeMember) -> None:
+    one, two = member(jobs), member(jobs, "m2")
+    one.fetch()
+    two.fetch()
+    whole = one.acknowledging({0: [(0, 1, [ACCEPT])]})
+    one.raw.send(whole, one.version)
+    one.epoch += 1
+    torn = b"".join(request_frame(one.acknowledging({0: [(2, 9, [ACCEPT])]}), one.version, 99, "raw"))
+    one.raw.socket.sendall(torn[:-3])
+    one.close_connection()
+    assert two.fetch(max_wait_ms=20_000)[0].acquired == [(2, 9, 2)]
 
 
 # -- what is refused

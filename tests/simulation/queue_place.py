@@ -25,6 +25,7 @@ from penstock.queues.commands import (
     Trimmed,
     Verdict,
 )
+from penstock.queues.errors import AlreadyFinished
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeliverySettings
 from tests.simulation.clock import FakeClock
@@ -80,7 +81,9 @@ class Place:
         self.waiting: list[tuple[int, Any]] = []
         """Copies that were appended here, by their offsets, and what to say when they are committed."""
         self.disk_fails = 0.0
-        self.answers_early = self.tears_batches = False
+        self.answers_early = self.tears_batches = self.trusts_old = False
+        self.old: QueueMachine | None = None
+        """One that was elected, fell asleep, and does not know that it has been replaced."""
         self.life = 0
         self._make = make or QueueMachine
         self._clock = clock
@@ -115,6 +118,21 @@ class Place:
             return
         (reply,) = decision.replies
         self._carry_out(decision, self._meaning(command, decision, reply.value, now_ms), reply.value, answer)
+
+    def ask_old(self, command: Settle, answer: Callable[[Any], None]) -> bool:
+        """Ask somebody who led once, if there is one: it can commit nothing, and so only say what it knows."""
+        if self.old is None or self.rng.random() < 0.8:
+            return False
+        self.counts["old_leaders_asked"] += 1
+        decision = self.old.decide(0, command, self.now_ms)
+        if decision.persist or (decision.must_lead and not self.trusts_old):
+            return True  # who asked hears nothing
+        (reply,) = decision.replies
+        for item, error in zip(command.items, reply.value, strict=True):
+            if item.verdict is Verdict.DONE and isinstance(error, AlreadyFinished):  # which to clients is a yes
+                self.ledger.told_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
+        answer(reply.value)
+        return True
 
     def acquire(self, command: Acquire, answer: Callable[[Any], None]) -> None:
         """With what there is to read, as the leader sees it."""
@@ -232,6 +250,8 @@ class Place:
 
     def fail_over(self) -> list[Message]:
         """Another replica leads; which messages it does not have: nobody was told that they were there."""
+        if self.rng.random() < 0.5:
+            self.old = self._read_back(self._records[: self._safe])
         kept = self._uncut(self.rng.randint(self._safe, len(self._records)))
         self.counts["records_cut"] += len(self._records) - kept
         del self._records[kept:]
@@ -255,10 +275,14 @@ class Place:
         self.is_changed = True
         if self.rng.random() < 0.5:
             self._compact()
-        self.machine = self._make()
-        for record in self._records:
-            self.machine.apply(StateRecord(key=record.key, value=record.value), NO_PRODUCER)
-        self.machine.loaded(self.now_ms)
+        self.machine = self._read_back(self._records)
+
+    def _read_back(self, records: list[StateRecord]) -> QueueMachine:
+        machine = self._make()
+        for record in records:
+            machine.apply(StateRecord(key=record.key, value=record.value), NO_PRODUCER)
+        machine.loaded(self.now_ms)
+        return machine
 
     def _compact(self) -> None:
         """Of what is committed only the last record of each key is left."""

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Acquire, Carry, Destination
+from penstock.queues.commands import Acquire, Carry, Destination, Settle
 from penstock.queues.delivery import Chain, Delivery
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeadLetter, DeliverySettings
@@ -77,6 +77,7 @@ BUGS = {
     "overtaking": "GroupInOrder",
     "loose groups": "OneHandPerGroup",
     "new numbers": "DeadLetteredOnce",
+    "old leaders": "AckedMessageNeverRedelivered",
 }
 """Bugs that can be planted, and what must be seen of each."""
 
@@ -135,6 +136,7 @@ class QueueRun:
             place = Place(destination, chosen, self.rng, self.clock, self.counts, self.numbers, make=make)
             place.answers_early = self.bug == "early answers"
             place.tears_batches = self.bug == "torn batches"
+            place.trusts_old = self.bug == "old leaders"
             places.append(place)
         return places
 
@@ -193,6 +195,7 @@ class QueueRun:
         self.network.weather.loss = self.network.weather.repeat = 0.0
         for place in self.places:
             place.disk_fails = 0.0
+            place.old = None
         for worker in self.workers:
             worker.jobs.clear()
         until_ms = self.clock.now_ms() + CALM_MS
@@ -265,7 +268,7 @@ class QueueRun:
 
             if isinstance(command, Acquire):
                 place.acquire(command, answer)
-            else:
+            elif not (isinstance(command, Settle) and place.ask_old(command, answer)):
                 place.submit(command, answer)
         elif kind == "copies":
             self._append(message)

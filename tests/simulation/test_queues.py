@@ -59,5 +59,7 @@ def test_messages_are_worked_off_over_many_seeds() -> None:
         "records_compacted",
     ):
         assert total[seen] > count // 2, f"a tame simulator: {seen} happened {total[seen]} times"
+    asked = total["old_leaders_asked"]
+    assert asked > count, f"a tame simulator: old leaders were asked {asked} times"
     for seen in ("copies_cut", "copies_refused", "records_not_persisted", "jumps", "trims"):
         assert total[seen] > count // 20, f"a tame simulator: {seen} happened {total[seen]} times"

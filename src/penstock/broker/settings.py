@@ -26,6 +26,7 @@ OWN_SETTINGS: Final = (
 STATIC_SETTINGS: Final = (
     number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is read."),
     number("max.connections", INT_MAX, 1, "Connections that are accepted at one time."),
+    number("http.max.connections", 10_000, 1, "HTTP connections that are served at one time; others are told so."),
     number("connections.max.idle.ms", 600_000, 1000, "How long a silent connection is kept.", Kind.LONG),
     number(
         "queued.max.request.bytes", 512 << 20, 1 << 20, "Bytes of half-received requests held at one time.", Kind.LONG

@@ -114,6 +114,13 @@ class ShareSessions:
                 del self._by_peer[session.peer]
         return session
 
+    def end(self, session: ShareSession) -> bool:
+        """End this session, and no other that its member may have begun since; whether it was there still."""
+        is_there = self._sessions.get(session.key) is session
+        if is_there:
+            self.close(session.key)
+        return is_there
+
     def leave_all(self) -> None:
         """This broker goes, not the members: what they have stays with them, and they go on where they find it."""
         self._sessions.clear()

@@ -151,6 +151,8 @@ def validate(
 @click.option("--master", default=MASTER_DEFAULT, show_default=True, metavar="URL", help="Where Spark runs.")
 @click.option("--once/--continuous", default=None, help="End when all is done that is there now, or go on.")
 @click.option("--trim-archived", is_flag=True, help="archive: drop from the topics what is in the archive.")
+@click.option("--where", metavar="SQL", help="Only messages for which this is true; the same as -o where=SQL.")
+@click.option("--dry-run", is_flag=True, help="redrive: only show what would be done.")
 @click.option("--ui", is_flag=True, help="Serve Spark's own pages while it runs.")
 @json_option
 def run(
@@ -160,6 +162,8 @@ def run(
     master: str,
     once: bool | None,
     trim_archived: bool,
+    where: str | None,
+    dry_run: bool,
     ui: bool,
     as_json: bool,
 ) -> None:
@@ -172,9 +176,14 @@ def run(
       penstock pipeline run archive -o topics=orders -o path=lake/orders --once
       penstock pipeline run totals.yaml --master spark://host:7077
       penstock pipeline run audit -o expected.topic=orders -o actual.path=lake/orders --json
+      penstock pipeline run redrive -o queue=jobs-dead --where "receive_count < 10" --dry-run
     """
     if trim_archived:
         settings = [*settings, ("trim_archived", "true")]
+    if where is not None:
+        settings = [*settings, ("where", where)]
+    if dry_run:
+        settings = [*settings, ("dry_run", "true")]
     with _problems_told(as_json):
         loaded = load(target, settings, bootstrap)
         if once is False and not loaded.pipeline.streams:

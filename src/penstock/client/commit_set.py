@@ -23,6 +23,7 @@ __all__ = [
     "Participant",
     "SetBroken",
     "abort_open",
+    "close_query",
     "commit_set",
     "forget_query",
     "transactional_id",
@@ -40,7 +41,7 @@ class Participant(NamedTuple):
 class Outcome(Enum):
     COMMITTED = wire.COMMITTED
     DECIDED_BEFORE = wire.DECIDED_BEFORE
-    """This batch of the query was decided already: the transactions given were aborted."""
+    """This batch of the query was decided already, or the query is closed: the transactions given were aborted."""
 
 
 class Broken(NamedTuple):
@@ -104,6 +105,17 @@ async def abort_open(cluster: KafkaClient, *, query: str) -> int:
         aborted += answer.aborted
         if not answer.still_open or not answer.aborted:
             return aborted
+
+
+async def close_query(cluster: KafkaClient, *, query: str) -> int:
+    """The last batch of a query that was decided (-1: none), once and for all: no other is decided any more.
+
+    Whoever has to finish what another one began learns by it what that was, however alive the other one still is.
+    """
+    while True:
+        answer = await _ask(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
+        if not answer.still_open or not answer.aborted:
+            return answer.last_batch_id
 
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:

@@ -13,7 +13,7 @@ from penstock.cluster import keys
 from penstock.cluster.elections import Election, plan_elect
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.queueing import plan_forget_queues, queues_on
+from penstock.cluster.queueing import check_growth, plan_forget_queues, queues_on
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.cluster.topics import (
     OPERATIONS_MAX,
@@ -46,11 +46,13 @@ async def grow_topic(
     assignments: Sequence[Sequence[int]] | None,
     defaults: Defaults,
 ) -> None:
-    """Give a topic more partitions, however many."""
+    """Give a topic more partitions, however many. Raises InvalidPartitions for one of a FIFO queue."""
     owner = secrets.token_hex(8)
 
     def next_step(image: ClusterImage) -> Step:
-        return next_grow(image, _found(image, topic_id), count, assignments, defaults, owner)
+        topic = _found(image, topic_id)
+        check_growth(image, topic)
+        return next_grow(image, topic, count, assignments, defaults, owner)
 
     await _work_off(metadata, topic_id, owner, next_step)
 

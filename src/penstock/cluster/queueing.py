@@ -11,6 +11,8 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.queues import (
+    SCOPE_GROUP,
+    SCOPE_QUEUE,
     MoveTask,
     NameTaken,
     NoSuchQueue,
@@ -21,6 +23,7 @@ from penstock.cluster.queues import (
 )
 from penstock.cluster.topics import plan_configure
 from penstock.coordination.store import Check, Delete, Op, Put
+from penstock.foundation.errors import InvalidPartitions
 
 MOVES_KEPT: Final = 10
 QUEUES_PER_TOPIC_MAX: Final = 32
@@ -72,6 +75,7 @@ def plan_queue(image: ClusterImage, queue: Queue) -> list[Op]:
         raise NoSuchQueue(f"the topic of queue {queue.name!r} was deleted; try again")
     if find_queue(image, queue.name) is not None:
         raise QueueExists(f"queue {queue.name!r} exists already")
+    check_partitions(topic, queue)
     if len(queues_on(image, queue.topic_id)) >= QUEUES_PER_TOPIC_MAX:
         raise TooManyQueues(f"topic {topic.name!r} has {QUEUES_PER_TOPIC_MAX} queues, no more can be attached")
     key = keys.queue(queue.name)
@@ -83,9 +87,30 @@ def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[O
     if after == before:
         return []
     key, topic = keys.queue(before.name), image.topics[after.topic_id]
+    check_partitions(topic, after)
     configs = [] if after.is_attached else plan_topic_configs(topic, after.settings)
     condition: list[Op] = configs or [Check(keys.topic(topic.topic_id), topic.version)]
     return [*condition, Put(key, after.dump(), image.version(key))]
+
+
+def check_partitions(topic: Topic, queue: Queue) -> None:
+    """Duplicates of a whole queue can be told by one leader only. Raises InvalidPartitions."""
+    settings, count = queue.settings, len(topic.partitions)
+    if settings.is_fifo and settings.deduplication_scope == SCOPE_QUEUE and count > 1:
+        raise InvalidPartitions(
+            f"queue {queue.name!r} has {count} partitions, and a DeduplicationScope of {SCOPE_QUEUE!r} needs one;"
+            f" leave it at {SCOPE_GROUP!r}, or make another queue"
+        )
+
+
+def check_growth(image: ClusterImage, topic: Topic) -> None:
+    """More partitions would part a FIFO queue's message groups, and its duplicates. Raises InvalidPartitions."""
+    for queue in queues_on(image, topic.topic_id):
+        if queue.settings.is_fifo:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has the FIFO queue {queue.name!r}, whose message groups would be on other"
+                " partitions than before; make another queue with as many partitions as it needs"
+            )
 
 
 def plan_topic_configs(topic: Topic, settings: QueueSettings) -> list[Op]:

@@ -155,6 +155,10 @@ class Queue:
         account = self.owner if _ACCOUNT.fullmatch(self.owner) else "000000000000"
         return f"arn:aws:sqs:us-east-1:{account}:{self.name}"
 
+    def is_same(self, other: "Queue | None") -> bool:
+        """Whether both are one queue, however it has been changed; and not another one of its name."""
+        return other is not None and (self.topic_id, self.created_ms) == (other.topic_id, other.created_ms)
+
     def dump(self) -> bytes:
         """Its key, as the store holds it."""
         return keys.encode(

@@ -7,10 +7,8 @@ long poll) does not keep the connection from being read: whoever hangs up is not
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
-from email.utils import formatdate
-from functools import lru_cache
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
@@ -18,6 +16,7 @@ import httptools
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
 from penstock.network.budget import Budget
+from penstock.network.heads import CONTINUE, connection_line, head
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +36,16 @@ IDLE_S: Final = 75.0
 
 So is one whose request takes as long to come.
 """
+CONNECTIONS_MAX: Final = 10_000
+SURPLUS_MAX: Final = 100
+"""Connections beyond the bound that are answered one request; any more are closed without a word."""
+SURPLUS_IDLE_S: Final = 5.0
 
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
+
+
+AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]
 
 
 class _Asked(NamedTuple):
@@ -59,15 +64,39 @@ class _Asked(NamedTuple):
 class HttpListener:
     """Makes connections, and has what they share: who answers, and a bound on what is held for them."""
 
-    def __init__(self, answer: Answer, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        budget_bytes: int = BUDGET_BYTES,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
+    ) -> None:
+        """`answer_surplus`: what those are answered that are beyond the bound; if it is nothing else, the refusal."""
         self.answer: Final = answer
+        self._answer_surplus = answer_surplus
         self.budget: Final = Budget(budget_bytes)
+        self.connections_max = connections_max
         self.connections: Final[set[HttpConnection]] = set()
+        self.refused: Callable[[str], None] = lambda kind: None
         self.is_stopping = False
         self._emptied = asyncio.Event()
 
     def __call__(self) -> "HttpConnection":
         return HttpConnection(self)
+
+    @property
+    def surplus(self) -> int:
+        """How many connections there are beyond the bound, with one that comes now."""
+        return len(self.connections) + 1 - self.connections_max
+
+    def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        """SDKs try again on a 503, and load balancers ask another broker."""
+        count = self.connections_max
+        reason = f"this broker has {count} HTTP connections and takes no more (http.max.connections); try again\n"
+        status, later = HTTPStatus.SERVICE_UNAVAILABLE, b"retry-after: 1\r\n"
+        refusal = HttpResponse(status=status, body=reason.encode(), headers=later)
+        return self._answer_surplus(request, refusal)
 
     def left(self, connection: "HttpConnection") -> None:
         self.connections.discard(connection)
@@ -93,6 +122,9 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._answer = listener.answer
+        self._is_surplus = False
+        """It is answered one request, and closed."""
+        self._idle_s = IDLE_S
         self._budget = listener.budget
         self._loan = 0
         self._wanted = 0
@@ -126,10 +158,20 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        if self._listener.surplus > 0:
+            self._refuse(self._transport)
         self._listener.connections.add(self)
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
-        self._idle = self._loop.call_later(IDLE_S, self._look)
+        self._idle = self._loop.call_later(self._idle_s, self._look)
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        """There are too many: what it asks is answered by telling it so, unless even those are too many."""
+        self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
+        self._answer = self._listener.answer_surplus
+        self._listener.refused("too_many_http")
+        if self._listener.surplus > SURPLUS_MAX:
+            transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.left(self)
@@ -147,7 +189,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Close a connection that has said nothing for long. One timer: it is set again, not with every request."""
-        left_s = (self._begun_s or self._heard_s) + IDLE_S - self._loop.time()
+        left_s = (self._begun_s or self._heard_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_choked and self._transport is not None:
             self._transport.abort()  # it would never take the rest
         elif left_s <= 0 and self._asked is None and not self._wanted:
@@ -258,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
         is_busy = self._asked is not None or self._ready or self._wanted
         if self._owes_continue and not is_busy and self._transport is not None:
             self._owes_continue = False
-            self._transport.write(_CONTINUE)
+            self._transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         if len(self._body) + len(body) > BODY_BYTES_MAX:
@@ -346,21 +388,14 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, asked: _Asked, response: HttpResponse) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        keeps_alive = asked.keeps_alive and not self._listener.is_stopping
-        head = b"%s%s%s%s%scontent-length: %d\r\n\r\n" % (
-            _status_line(response.status),
-            _date_line(int(time.time())),
-            _type_line(response.content_type),
-            response.headers,
-            b"" if keeps_alive and not asked.is_old else _connection_line(keeps_alive),
-            len(response.body),
-        )
+        keeps_alive = asked.keeps_alive and not self._listener.is_stopping and not self._is_surplus
+        start = head(response, connection_line(keeps_alive=keeps_alive, is_old=asked.is_old))
         if asked.request.method == b"HEAD":
-            self._transport.write(head)
+            self._transport.write(start)
         elif len(response.body) < 1 << 16:
-            self._transport.write(head + response.body)
+            self._transport.write(start + response.body)
         else:
-            self._transport.writelines((head, response.body))
+            self._transport.writelines((start, response.body))
         if not keeps_alive:
             self._is_ending = True
             self._drop_ready()
@@ -372,22 +407,3 @@ class HttpConnection(asyncio.Protocol):
             self._budget.give_back(asked.loan)
         self._ready.clear()
         self._ready_bytes = 0
-
-
-@lru_cache(maxsize=64)
-def _status_line(status: int) -> bytes:
-    return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\n".encode()
-
-
-@lru_cache(maxsize=64)
-def _type_line(content_type: str) -> bytes:
-    return f"content-type: {content_type}\r\n".encode("latin-1")
-
-
-@lru_cache(maxsize=1)
-def _date_line(now_s: int) -> bytes:
-    return f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
-
-
-def _connection_line(keeps_alive: bool) -> bytes:
-    return b"connection: keep-alive\r\n" if keeps_alive else b"connection: close\r\n"

@@ -10,6 +10,7 @@ _NOTHING: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
     body=b"nothing here; try /healthz, /readyz or /metrics, or a request of the SQS API\n",
 )
+_WATCHED: Final = frozenset(("/healthz", "/readyz", "/metrics"))
 _OK: Final = HttpResponse(body=b"ok\n")
 _READY: Final = HttpResponse(body=b"ready\n")
 _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
@@ -37,6 +38,11 @@ class Site:
         if request.method == b"POST" or "Action=" in request.query:
             return self._to_queues(request)
         return _NOTHING
+
+    def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
+        """To those for whom there is no room. Whoever watches over the broker must not take it for dead."""
+        is_watcher = request.method == b"GET" and request.path in _WATCHED
+        return self.answer(request) if is_watcher else refusal
 
     def _to_queues(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         # One that is on its way up or down is to be asked again, or another one: SDKs do so on a 503.

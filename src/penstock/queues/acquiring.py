@@ -7,7 +7,7 @@ fifo.py.
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.queues.commands import UNKNOWN, Acquire, Acquired, Fresh
+from penstock.queues.commands import UNKNOWN, Acquire, Acquired, Claim, Fresh
 from penstock.queues.delivery import Delivery
 from penstock.queues.draft import Draft
 from penstock.queues.errors import OverLimit
@@ -141,7 +141,7 @@ class _Hands:
         )
 
 
-def fresh_of(delivery: Delivery, command: Acquire) -> Sequence[Fresh] | None:
+def fresh_of(delivery: Delivery, command: Acquire | Claim) -> Sequence[Fresh] | None:
     """Those of the messages that were read ahead that nobody has looked at; None if they cannot be used."""
     if command.fresh_from > delivery.end or len(delivery.parcels) >= command.settings.parcels_max:
         return None

@@ -78,6 +78,33 @@ class Acquired(NamedTuple):
     """Until when they are in flight."""
 
 
+class Claim(NamedTuple):
+    """Take in hand exactly these messages, as far as they are available: for who has examined them. Reply: Claimed.
+
+    What the holder has already is its own for longer. Nobody gets a message of a message group that someone else has
+    in hand. So much at a time as is one batch: say it again for what lies behind `reached`.
+    """
+
+    group: str
+    holder: str
+    ranges: tuple[tuple[int, int], ...]
+    """First and last offsets, in order, apart from each other."""
+    visibility_ms: int
+    fresh: tuple[Fresh, ...] = ()
+    """As in Acquire: those before the last that is claimed are looked at, and are available to all."""
+    fresh_end: int = UNKNOWN
+    fresh_from: int = UNKNOWN
+    settings: DeliverySettings = DEFAULTS
+
+
+class Claimed(NamedTuple):
+    """What came of a Claim."""
+
+    taken: tuple[Acquired, ...]
+    reached: int
+    """All that was claimed up to here is decided: what is not taken cannot be had now."""
+
+
 # -- settling
 
 

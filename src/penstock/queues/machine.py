@@ -12,9 +12,12 @@ from penstock.foundation.decision import Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues import positions
 from penstock.queues.acquiring import acquire
+from penstock.queues.claiming import claim
 from penstock.queues.commands import (
     Acquire,
     Acquired,
+    Claim,
+    Claimed,
     Forget,
     GiveBack,
     MoveDone,
@@ -66,6 +69,7 @@ class QueueMachine:
         self._again_ms = 0
         self._deciders: Final[dict[type, Callable[[Draft, Any, int], Any]]] = {
             Acquire: self._acquire,
+            Claim: self._claim,
             Settle: self._settle,
             GiveBack: self._give_back,
             MoveDone: self._move_done,
@@ -122,13 +126,12 @@ class QueueMachine:
             replies=(Reply(ticket, value),),
             effects=tuple(draft.effects),
             is_whole=type(command) not in _IN_PARTS,
+            # "It is done already" means that it is gone for good: an old leader may only not know of it yet.
+            must_lead=not draft.records and type(command) in _TOLD_BY_LEADERS,
         )
 
     def _acquire(self, draft: Draft, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-        if not 0 < len(command.holder) <= HOLDER_CHARS_MAX:
-            raise InvalidRequest(
-                f"a holder's name has {len(command.holder)} characters, expected 1 to {HOLDER_CHARS_MAX}"
-            )
+        check_holder(command.holder)
         delivery = self._deliveries.get(command.group)
         if delivery is None:
             if not command.fresh and command.fresh_from < 0:
@@ -140,7 +143,18 @@ class QueueMachine:
             return acquire_fifo(draft, delivery, command, now_ms)
         return acquire(draft, delivery, command, now_ms)
 
-    def _begin(self, draft: Draft, command: Acquire) -> Delivery:
+    def _claim(self, draft: Draft, command: Claim, now_ms: int) -> Claimed:
+        check_holder(command.holder)
+        delivery = self._deliveries.get(command.group)
+        if delivery is None:
+            if not command.fresh and command.fresh_from < 0:
+                return Claimed((), -1)
+            delivery = self._begin(draft, command)
+        else:
+            delivery.advance(now_ms)
+        return claim(draft, delivery, command, now_ms)
+
+    def _begin(self, draft: Draft, command: Acquire | Claim) -> Delivery:
         """A group that nothing is known of begins where fresh messages were read."""
         self._check_room()
         delivery = Delivery(command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset)
@@ -319,3 +333,11 @@ class QueueMachine:
 
 _IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, Forget))
 """Commands whose decisions may be larger than a batch, and hold in part; see positions.py."""
+_TOLD_BY_LEADERS: Final = frozenset((Settle, SetPosition, Purge, Forget))
+"""Commands that change nothing only if nothing is left to be changed: who has been replaced cannot know that."""
+
+
+def check_holder(holder: str) -> None:
+    """Raises InvalidRequest."""
+    if not 0 < len(holder) <= HOLDER_CHARS_MAX:
+        raise InvalidRequest(f"a holder's name has {len(holder)} characters, expected 1 to {HOLDER_CHARS_MAX}")

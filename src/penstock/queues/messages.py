@@ -1,8 +1,7 @@
 """What a message is called outside: its id, its receipt, and the headers of records that are ours."""
 
-import binascii
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error, a2b_base64, b2a_base64
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -25,6 +24,8 @@ GROUP_BYTES_MAX: Final = 1024
 RECEIPT_VERSION: Final = 1
 _RECEIPT: Final = struct.Struct(">B16siq")  # version, topic id, partition, offset; the rest is the holder
 _PLACE: Final = struct.Struct(">16siq")
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 def message_id(topic_id: bytes, partition: int, offset: int) -> str:
@@ -61,21 +62,26 @@ class Receipt(NamedTuple):
 
     def to_handle(self) -> str:
         data = _RECEIPT.pack(RECEIPT_VERSION, self.topic_id, self.partition, self.offset) + self.holder.encode()
-        return urlsafe_b64encode(data).decode()
+        return _for_urls(data).decode()
 
     @classmethod
     def of(cls, handle: str) -> "Receipt":
         """The receipt that a handle stands for. Raises InvalidReceipt."""
         try:
-            data = urlsafe_b64decode(handle.encode("ascii"))
+            text = handle.encode("ascii")
+            data = a2b_base64(text.translate(_FROM_URL))
             version, topic_id, partition, offset = _RECEIPT.unpack_from(data)
             holder = data[_RECEIPT.size :].decode()
-        except (binascii.Error, struct.error, UnicodeError) as error:
+        except (Error, struct.error, UnicodeError) as error:
             raise InvalidReceipt(
                 f"receipt handle {handle[:40]!r} cannot be read: pass it on as it was given"
             ) from error
-        receipt = cls(topic_id, partition, offset, holder)
         # Base64 has many spellings of the same bytes, and Python reads past what is none: only our own counts.
-        if version != RECEIPT_VERSION or partition < 0 or offset < 0 or not holder or receipt.to_handle() != handle:
+        if version != RECEIPT_VERSION or partition < 0 or offset < 0 or not holder or _for_urls(data) != text:
             raise InvalidReceipt(f"receipt handle {handle[:40]!r} is none of ours: pass it on as it was given")
-        return receipt
+        return cls(topic_id, partition, offset, holder)
+
+
+def _for_urls(data: bytes) -> bytes:
+    """As base64.urlsafe_b64encode, which takes twice as long: every message has a receipt."""
+    return b2a_base64(data, newline=False).translate(_TO_URL)

@@ -4,6 +4,7 @@ An item may speak of a part of a parcel, or of several; items of one command may
 So each parcel that is spoken of is cut into pieces, and what is left of it is persisted at the end.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.foundation.errors import InvalidRequest, PenstockError
@@ -21,18 +22,29 @@ _ONLY_IN_FLIGHT: Final = frozenset((Verdict.RELEASE, Verdict.RENEW))
 def settle(draft: Draft, delivery: Delivery, command: Settle, now_ms: int) -> tuple[PenstockError | None, ...]:
     """Decide each item on its own."""
     items = command.items
-    if len(items) == 1:
-        (item,) = items
-        parcel = delivery.parcels.get(item.first)
-        if parcel is not None and item.verdict is Verdict.DONE and parcel.last == item.last:
-            error = _refusal(parcel, item, now_ms)
-            if error is None:
-                draft.drop(delivery, item.first)
-            return (error,)
-    table = _Table(delivery)
+    done = _done_together(items)
+    if done is not None:  # what was received together is one parcel, and is finished together, mostly
+        parcel = delivery.parcels.get(done.first)
+        if parcel is not None and parcel.last == done.last and _refusal(parcel, done, now_ms) is None:
+            draft.drop(delivery, parcel.first)
+            return (None,) * len(items)
+    table = Table(delivery)
     errors = tuple(_settle_one(table, command, item, now_ms) for item in items)
     table.close(draft)
     return errors
+
+
+def _done_together(items: Sequence[Item]) -> Item | None:
+    """All items as one, if one holder has finished what they speak of, and they follow on one another."""
+    if not items:
+        return None
+    first, holder = items[0].first, items[0].holder
+    end = first
+    for item in items:
+        if item.first != end or item.last < end or item.holder != holder or item.verdict is not Verdict.DONE:
+            return None
+        end = item.last + 1
+    return Item(first, end - 1, holder, Verdict.DONE)
 
 
 def give_back(draft: Draft, delivery: Delivery, command: GiveBack, now_ms: int) -> int:
@@ -41,7 +53,7 @@ def give_back(draft: Draft, delivery: Delivery, command: GiveBack, now_ms: int) 
     Goes through all parcels: whoever is gone is gone once.
     """
     verdict = Verdict.UNDO if command.is_undone else Verdict.RELEASE
-    table = _Table(delivery)
+    table = Table(delivery)
     count = parcels = 0
     for parcel in delivery.between(0, delivery.end):
         if parcel.holder == command.holder and parcel.due_ms > now_ms and parcel.move is None:
@@ -54,7 +66,7 @@ def give_back(draft: Draft, delivery: Delivery, command: GiveBack, now_ms: int) 
     return count
 
 
-def _settle_one(table: "_Table", command: Settle, item: Item, now_ms: int) -> PenstockError | None:
+def _settle_one(table: "Table", command: Settle, item: Item, now_ms: int) -> PenstockError | None:
     if item.last < item.first:
         return InvalidRequest(f"offsets {item.first} to {item.last}: the last one is before the first")
     pieces = table.pieces(item.first, item.last)
@@ -111,8 +123,8 @@ def _after(part: Parcel, verdict: Verdict, due_ms: int) -> Parcel:
     return Parcel(first, last, count, 0, "", received_ms if count else 0, group)
 
 
-class _Table:
-    """Parcels, and the pieces that they are cut into."""
+class Table:
+    """Parcels, and the pieces that they are cut into, until `close` has the draft persist them."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 from penstock.foundation.decision import StateRecord
 from penstock.foundation.spark_ids import query_of
 from penstock.transactions.records import DECIDED, DecidedKey, DecidedValue
+from penstock.wire.messages.commit_set import BATCH_ID_MAX
 from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
+CLOSED: Final = BATCH_ID_MAX + 1
+"""Added to the last batch (counted from 1) of a query that is closed: so it is behind every batch that may come."""
 QUERIES_MAX: Final = 100_000
 """Queries that one coordinator remembers; more must be forgotten first."""
 
@@ -22,14 +25,28 @@ class Decided(NamedTuple):
 
     query: str
     batch_id: int
+    """CLOSED and more: the query is closed."""
     decided_ms: int
     participants: int
+
+    @property
+    def last_batch_id(self) -> int:
+        return self.batch_id - CLOSED - 1 if self.is_closed else self.batch_id
+
+    @property
+    def is_closed(self) -> bool:
+        return self.batch_id >= CLOSED
 
     def to_record(self) -> StateRecord:
         value = DecidedValue(
             batch_id=self.batch_id, decided_timestamp_ms=self.decided_ms, participants=self.participants
         )
         return state_record(DECIDED, DecidedKey(query=self.query), value)
+
+
+def closed(query: str, last_batch_id: int, now_ms: int) -> StateRecord:
+    """The record of a query of which nothing more is decided."""
+    return Decided(query, CLOSED + 1 + last_batch_id, now_ms, 0).to_record()
 
 
 def forgotten(query: str) -> StateRecord:
@@ -47,7 +64,12 @@ class Queries:
 
     def last_batch_of(self, query: str) -> int:
         known = self.decided.get(query)
-        return NO_BATCH if known is None else known.batch_id
+        return NO_BATCH if known is None else known.last_batch_id
+
+    def is_closed(self, query: str) -> bool:
+        """Whether no batch of a query is decided any more."""
+        known = self.decided.get(query)
+        return known is not None and known.is_closed
 
     def open_of(self, query: str) -> list[str]:
         """The transactional ids of a query that have a transaction under way."""

@@ -9,6 +9,7 @@ the batch is           participants are           then
 later than the last    all ongoing                decided: they are committed, all else that is open is aborted
 later than the last    not all, as they are given refused: all that is open is aborted, and Spark repeats the batch
 the last, or earlier   whatever they are          decided before: those of them that are ongoing are aborted
+any, and it is closed  whatever they are          likewise: who closes a query knows for good what was decided
 
 Who is committed or aborted here is shut out: its epoch is used up, and nothing that it still sends joins anything.
 See docs/decisions/0013-commit-set.md.
@@ -25,12 +26,14 @@ from penstock.foundation.spark_ids import check_query, query_of
 from penstock.transactions.checks import check_producer, find
 from penstock.transactions.draft import Draft, size_bytes_of
 from penstock.transactions.errors import InvalidTransactionState, SetTooLarge, TooManyQueries
-from penstock.transactions.queries import NO_BATCH, QUERIES_MAX, Decided, Queries, forgotten
+from penstock.transactions.queries import NO_BATCH, QUERIES_MAX, Decided, Queries, closed, forgotten
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH
 from penstock.wire.messages.commit_set import (
     ABORT,
+    BATCH_ID_MAX,
     BROKEN_MAX,
+    CLOSE,
     COMMIT,
     COMMITTED,
     DECIDED_BEFORE,
@@ -54,10 +57,13 @@ def answer(draft: Draft, queries: Queries, request: CommitSetRequest, now_ms: in
     if request.action == COMMIT:
         _check_set(request)
         return _commit(draft, queries, request, open_ids, now_ms)
-    if request.action not in (ABORT, FORGET):
-        raise InvalidRequest(f"CommitSet knows no action {request.action}; expected {COMMIT}, {ABORT} or {FORGET}")
+    if request.action not in (ABORT, FORGET, CLOSE):
+        raise InvalidRequest(f"CommitSet knows no action {request.action}; expected {COMMIT} to {CLOSE}")
     last_batch_id = queries.last_batch_of(request.query)
-    if request.action == FORGET and last_batch_id != NO_BATCH:
+    if request.action == CLOSE and not queries.is_closed(request.query):
+        _check_room(queries, request.query)
+        draft.note(closed(request.query, last_batch_id, now_ms))
+    if request.action == FORGET and request.query in queries.decided:
         draft.note(forgotten(request.query))
     aborted = _abort(draft, open_ids, now_ms)
     return _response(last_batch_id=last_batch_id, aborted=aborted, still_open=len(open_ids) - aborted)
@@ -70,8 +76,10 @@ def refuse(error: PenstockError) -> CommitSetResponse:
 
 def _check_set(request: CommitSetRequest) -> None:
     """What can be said without knowing the transactions."""
-    if request.batch_id < 0:
-        raise InvalidRequest(f"batch {request.batch_id} of query {request.query!r}: batches are counted from 0")
+    if not 0 <= request.batch_id <= BATCH_ID_MAX:
+        raise InvalidRequest(
+            f"batch {request.batch_id} of query {request.query!r}: batches are counted from 0 to {BATCH_ID_MAX}"
+        )
     if len(request.participants) > PARTICIPANTS_MAX:
         raise SetTooLarge(
             f"{len(request.participants)} transactions at a time, at most {PARTICIPANTS_MAX}; write in fewer tasks"
@@ -89,7 +97,7 @@ def _commit(
     draft: Draft, queries: Queries, request: CommitSetRequest, open_ids: Sequence[str], now_ms: int
 ) -> CommitSetResponse:
     last_batch_id = queries.last_batch_of(request.query)
-    if request.batch_id <= last_batch_id:
+    if request.batch_id <= last_batch_id or queries.is_closed(request.query):
         return _repeat(draft, request, last_batch_id, now_ms)
     broken = [why for one in request.participants if (why := _why_not(draft, one)) is not None]
     if broken:
@@ -102,10 +110,7 @@ def _commit(
             still_open=len(open_ids) - aborted,
             broken=broken[:BROKEN_MAX],
         )
-    if last_batch_id == NO_BATCH and len(queries.decided) >= QUERIES_MAX:
-        raise TooManyQueries(
-            f"{len(queries.decided)} queries are remembered here, at most {QUERIES_MAX}; forget those that are over"
-        )
+    _check_room(queries, request.query)
     decided = Decided(request.query, request.batch_id, now_ms, len(request.participants))
     draft.note(decided.to_record())
     for one in request.participants:
@@ -119,6 +124,13 @@ def _commit(
     others = [name for name in open_ids if name not in committed]
     aborted = _abort(draft, others, now_ms)
     return _response(last_batch_id=request.batch_id, aborted=aborted, still_open=len(others) - aborted)
+
+
+def _check_room(queries: Queries, query: str) -> None:
+    if query not in queries.decided and len(queries.decided) >= QUERIES_MAX:
+        raise TooManyQueries(
+            f"{len(queries.decided)} queries are remembered here, at most {QUERIES_MAX}; forget those that are over"
+        )
 
 
 def _repeat(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:

@@ -106,3 +106,4 @@ class ApiKey(IntEnum):
     QUEUE_SETTLE = 30_004
     QUEUE_CONTROL = 30_005
     SHARE_STATE = 30_010
+    QUEUE_CLAIM = 30_011

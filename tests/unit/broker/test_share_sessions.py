@@ -115,6 +115,18 @@ def test_who_closes_its_session_is_not_missed() -> None:
     assert gone == []
 
 
+def test_who_ends_a_session_ends_no_other_that_was_begun_since() -> None:
+    sessions = ShareSessions()
+    first = sessions.open(M1, "a", [], _ignore)
+    sessions.hang_up("a")
+    assert not sessions.end(first)
+    second = sessions.open(M1, "b", [], _ignore)
+    assert not sessions.end(first)
+    assert sessions.find(M1) is second
+    assert sessions.end(second)
+    assert len(sessions) == 0
+
+
 @given(count=st.integers(0, 12))
 def test_each_partition_comes_first_in_its_turn(count: int) -> None:
     sessions = ShareSessions()

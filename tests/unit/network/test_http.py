@@ -9,6 +9,7 @@ import pytest
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
 from penstock.network import http
 from penstock.network.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, LARGE_BYTES, PIPELINED_MAX, HttpListener
+from penstock.network.site import Site
 
 PATIENCE_S = 20
 
@@ -385,6 +386,55 @@ async def test_a_request_that_takes_for_ever_to_come_is_given_up(monkeypatch: py
         with contextlib.suppress(ConnectionError):
             assert await client.rest() == b""
         dripping.cancel()
+
+
+async def test_whoever_comes_beyond_the_bound_is_told_so_and_let_go() -> None:
+    reasons: list[str] = []
+    listener = HttpListener(echo, connections_max=2)
+    listener.refused = reasons.append
+    async with serving(listener) as connected, connected() as one, connected() as two:
+        for client in (one, two):
+            client.send(b"GET / HTTP/1.1\r\n\r\n")
+            await client.answer()
+        async with connected() as third:
+            third.send(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody" * 2)
+            status, headers = await third.head()
+            assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
+            assert b"this broker has 2 HTTP connections" in await third.rest()
+        assert reasons == ["too_many_http"]
+        one.writer.transport.abort()
+        while len(listener.connections) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        async with connected() as fourth:
+            fourth.send(b"GET /4 HTTP/1.1\r\n\r\n")
+            assert await fourth.answer() == (200, b"GET /4? ")
+
+
+async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SURPLUS_MAX", 1)
+    async with contextlib.AsyncExitStack() as stack:
+        connected = await stack.enter_async_context(serving(HttpListener(echo, connections_max=1)))
+        one, two, three = [await stack.enter_async_context(connected()) for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            assert await three.rest() == b""
+        for client, expected in ((one, 200), (two, 503)):
+            client.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await client.answer())[0] == expected
+
+
+async def test_whoever_watches_over_a_broker_is_answered_even_if_there_are_too_many() -> None:
+    site = Site(is_ready=lambda: True, metrics=lambda: b"numbers")
+    listener = HttpListener(site.answer, connections_max=1, answer_surplus=site.answer_surplus)
+    async with serving(listener) as connected, connected() as first:
+        first.send(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert await first.answer() == (200, b"ok\n")
+        for path, expected in (("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/?Action=ListQueues", 503)):
+            async with connected() as other:
+                other.send(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+                status, headers = await other.head()
+                assert (status, headers["connection"]) == (expected, "close")
+            while len(listener.connections) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
 
 async def test_a_listener_that_stops_answers_what_is_under_way_and_lets_the_others_go() -> None:

@@ -6,7 +6,7 @@ from penstock.foundation.errors import InvalidRequest
 from penstock.queues.commands import Counts, Item, Settle, Verdict
 from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
 
-from .driving import START_MS, VISIBILITY_MS, Place, offsets
+from .driving import QUEUE, START_MS, VISIBILITY_MS, Place, offsets
 
 
 def test_a_late_answer_is_honoured_while_nobody_else_has_the_message() -> None:
@@ -173,3 +173,43 @@ def test_who_moves_a_message_says_where_to() -> None:
     place.acquire("ada")
     with pytest.raises(InvalidRequest, match="where to"):
         place.say("ada", Verdict.MOVE, 0)
+
+
+def test_what_was_received_together_and_is_finished_together_is_one_record() -> None:
+    place = Place(end=10)
+    place.acquire("ada", 10)
+    before = len(place.records)
+    items = tuple(Item(offset, offset, "ada", Verdict.DONE) for offset in range(10))
+    assert place.do(Settle(QUEUE, items)) == (None,) * 10
+    assert len(place.records) == before + 1
+    assert place.delivery.start == place.delivery.end == 10
+
+
+@pytest.mark.parametrize(
+    ("ranges", "errors"),
+    [
+        (((0, 1), (2, 3)), (None, None)),
+        (((0, 1), (1, 3)), (None, None)),
+        (((2, 3), (0, 1)), (None, None)),
+        (((0, 3), (0, 3)), (None, AlreadyFinished)),
+        (((0, -1), (0, 3)), (InvalidRequest, None)),
+        (((0, 3), (4, 4)), (None, AlreadyFinished)),
+    ],
+)
+def test_items_that_are_one_parcel_together_are_told_what_each_would_be(
+    ranges: tuple[tuple[int, int], ...], errors: tuple[type | None, ...]
+) -> None:
+    place = Place(end=4)
+    place.acquire("ada", 4)
+    found = place.do(Settle(QUEUE, tuple(Item(first, last, "ada", Verdict.DONE) for first, last in ranges)))
+    assert [None if error is None else type(error) for error in found] == list(errors)
+    assert place.delivery.start == 4
+
+
+def test_one_of_several_that_is_not_its_holders_keeps_none_of_the_others() -> None:
+    place = Place(end=4)
+    place.acquire("ada", 4)
+    items = tuple(Item(offset, offset, "bob" if offset == 2 else "ada", Verdict.DONE) for offset in range(4))
+    found = place.do(Settle(QUEUE, items))
+    assert [type(error) for error in found] == [type(None), type(None), NotHeld, type(None)]
+    assert list(place.delivery.parcels) == [2]

@@ -20,6 +20,7 @@ from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, Transaction
 from penstock.wire.messages.commit_set import (
     ABORT,
+    BATCH_ID_MAX,
     BROKEN_MAX,
     COMMITTED,
     DECIDED_BEFORE,
@@ -436,7 +437,8 @@ def test_a_coordinator_that_is_older_passes_over_what_it_does_not_know() -> None
         ("q", -1, [], 0),
         ("q", 0, ["id"], 0),
         ("q", 0, ["spark/other/0/0.0"], 0),
-        ("q", 0, [], 3),
+        ("q", BATCH_ID_MAX + 1, [], 0),
+        ("q", 0, [], 4),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(query: str, batch_id: int, names: list[str], action: int) -> None:

@@ -36,7 +36,16 @@ KNOWN_GAPS: Final = [
 OUR_OWN: Final = [
     f"{oracle}: {api}{kind} v0"
     for oracle in ("kio", "kafka-python")
-    for api in ("CommitSet", "QueueControl", "QueueDeliver", "QueueReceive", "QueueSend", "QueueSettle", "ShareState")
+    for api in (
+        "CommitSet",
+        "QueueClaim",
+        "QueueControl",
+        "QueueDeliver",
+        "QueueReceive",
+        "QueueSend",
+        "QueueSettle",
+        "ShareState",
+    )
     for kind in ("Request", "Response")
 ]
 """What is no part of Kafka, and known to neither: its golden bytes are of our plain encoder, and were read by eye."""

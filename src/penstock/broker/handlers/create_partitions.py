@@ -4,6 +4,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.cluster.administration import grow_topic
+from penstock.cluster.queueing import check_growth
 from penstock.cluster.topics import more_partitions
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -36,5 +37,6 @@ async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Brok
 
     topic, defaults = broker.topic(wanted.name), broker.topic_defaults()
     more_partitions(broker.image, topic, wanted.count, assignments, defaults)
+    check_growth(broker.image, topic)
     if not validate_only:
         await grow_topic(broker.metadata, topic.topic_id, wanted.count, assignments, defaults)

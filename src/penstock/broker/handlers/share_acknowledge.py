@@ -68,8 +68,8 @@ def _on_settled(
     broker: Broker,
     outcome: dict[Place, PenstockError | None],
 ) -> None:
-    if request.share_session_epoch == FINAL_EPOCH:
-        broker.share_sessions.close(session.key)
+    # If its connection broke meanwhile, all was released then, and the member may have begun anew.
+    if request.share_session_epoch == FINAL_EPOCH and broker.share_sessions.end(session):
         release(broker, session, is_undone=True)
     topics: dict[bytes, list[PartitionData]] = {}
     leaders = []

@@ -138,8 +138,9 @@ class _Fetching:
             self._answer(place).acknowledge_error = error
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
-            self._broker.share_sessions.close(self._key)
-            release(self._broker, self._session, is_undone=True)
+            # If its connection broke meanwhile, all was released then, and the member may have begun anew.
+            if self._broker.share_sessions.end(self._session):
+                release(self._broker, self._session, is_undone=True)
             self._respond()
         elif request.is_renew_ack or self._records_left == 0:
             self._respond()

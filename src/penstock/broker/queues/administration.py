@@ -100,9 +100,11 @@ class QueueAdministration:
         await self._metadata.change(plan)
         return queue_of(self._metadata.image, name)
 
-    async def delete(self, name: str) -> None:
-        """Delete a queue, and its topic if that is its own; all other queues on it go too. Raises NoSuchQueue."""
-        queue = queue_of(self._metadata.image, name)
+    async def delete(self, queue: Queue) -> None:
+        """Delete this queue, and its topic if that is its own; all other queues on it go too.
+
+        Not by its name, which another one may have by now.
+        """
         if queue.is_attached:
             await self._metadata.change(_without(queue))
             return
@@ -118,9 +120,7 @@ def _without(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
     """Only if it is this one still: another of its name may have been made."""
 
     def plan(image: ClusterImage) -> Sequence[Op]:
-        found = image.queues.get(queue.name)
-        is_same = found is not None and (found.topic_id, found.created_ms) == (queue.topic_id, queue.created_ms)
-        return plan_forget_queues(image, [queue]) if is_same else []
+        return plan_forget_queues(image, [queue]) if queue.is_same(image.queues.get(queue.name)) else []
 
     return plan
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.broker.queues.messages import NewMessage
 from penstock.foundation.clock import Clock
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.times import find_time
 from penstock.queues.deduplication import WINDOW_MS, Deduplication
@@ -86,16 +86,17 @@ class Duplicates:
         return offset
 
     def _on_loaded(self, task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
+        error = NotLeaderOrFollower("another index is read") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, PenstockError):
             raise error
         self._task = None
-        self.is_loaded = error is None and not task.cancelled()
+        self.is_loaded = error is None
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(error)
 
     def close(self) -> None:
+        """Whoever waits is told that nothing was sent: what it would send now, the next index might not know."""
         if self._task is not None:
             self._task.cancel()
 

@@ -104,6 +104,7 @@ class QueuePartition:
     ) -> None:
         assert isinstance(runtime.machine, QueueMachine)
         self.partition: Final = partition
+        self.number: Final = partition.name.partition
         self.runtime: Final = runtime
         self.machine: Final = runtime.machine
         self._clock = clock
@@ -112,10 +113,6 @@ class QueuePartition:
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._back = Back(partition)
         self.is_closed = False
-
-    @property
-    def number(self) -> int:
-        return self.partition.name.partition
 
     def _group(self, wish: Wish) -> _Group:
         key = wish.group, wish.is_stable
@@ -249,7 +246,7 @@ class QueuePartition:
 
     def _delivered(self, message: Message, holder: str, acquired: Acquired) -> Delivered:
         offset, timestamp_ms, key, value, headers = message
-        known = next((text for name, text in headers if name == MESSAGE_ID and text), None)
+        known = next((text for name, text in headers if name == MESSAGE_ID and text), None) if headers else None
         return Delivered(
             self.number,
             offset,

@@ -190,11 +190,13 @@ class Opened:
 
     def message_at(self, offset: int) -> Message | None:
         """The message at an offset, if there is one."""
-        columns, row = self._columns, self.row_of(offset)
-        if row >= self.count or columns.offsets[row] != offset:
-            return None
+        columns, row = self._columns, offset - self.base_offset  # right there, unless compaction has left gaps
+        if not 0 <= row < self.count or columns.offsets[row] != offset:
+            row = self.row_of(offset)
+            if row >= self.count or columns.offsets[row] != offset:
+                return None
         return Message(
-            columns.offsets[row],
+            offset,
             columns.timestamps[row],
             columns.key(row),
             columns.value(row),

@@ -203,6 +203,8 @@ class Routing:
         known = self._duplicates.get(place)
         if known is not None and known[0] == partition.leader_epoch and known[1].is_by_group == is_by_group:
             return known[1]
+        if known is not None:
+            known[1].close()  # who waits for it to be read would be unknown to the next one
         fresh = Duplicates(partition, is_by_group=is_by_group, clock=self._clock, threads=self._threads)
         self._duplicates[place] = (partition.leader_epoch, fresh)
         return fresh
@@ -315,6 +317,8 @@ class Routing:
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:
+            if not queue.is_same(self._image().queues.get(queue.name)):
+                raise UnknownTopicId(f"queue {queue.name!r} was deleted")
             missing = [number for number in range(self.count(queue)) if number not in done]
             nodes = set()
             for number in missing:

@@ -186,8 +186,13 @@ class QueueService:
         queue = queue_of(self.image, name)
         if queue.is_attached:
             # First: a queue that is made again under this name must not find what is left of this one.
-            await self._everywhere(queue, FORGET)
-        await self._administration.delete(name)
+            try:
+                await self._everywhere(queue, FORGET)
+            except QueueUnavailable:
+                if queue.is_same(self.queue(name)) and await self._metadata.is_stored(keys.topic(queue.topic_id)):
+                    raise
+                return  # it has gone meanwhile, alone or with its topic
+        await self._administration.delete(queue)
 
     async def purge(self, name: str) -> None:
         """All that is in the queue now is done. Raises NoSuchQueue."""

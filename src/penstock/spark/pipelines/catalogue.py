@@ -22,7 +22,7 @@ from penstock.spark.pipelines.options import read
 from penstock.spark.pipelines.pipeline import Common, Pipeline
 from penstock.spark.session import SparkMissing
 
-NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror")
+NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror", "redrive")
 _KIND: Final = "pipeline"
 """The key of a file that says which of them it is."""
 

@@ -1,24 +1,30 @@
 """ReceiveMessage: up to ten messages, now or as soon as there are some."""
 
+from typing import Final
+
 from penstock.broker.queues.messages import Delivered
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Outcome, Result, then
-from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S
+from penstock.sqs.checks import Params
+from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S, Span
 from penstock.sqs.message_attributes import NOTHING, Filter
 from penstock.sqs.receiving import Wish, shown_message
 from penstock.sqs.registry import action
+
+_WISHES: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
+_BODIES: Final = Wish()
+_BODIES_IN_XML: Final = Wish(is_xml=True)
 
 
 @action("ReceiveMessage")
 def receive_message(call: Call) -> Outcome:
     queue, params = call.queue(), call.params
     settings = queue.settings
-    count = _whole(call, "MaxNumberOfMessages", 1)
-    checks.within("MaxNumberOfMessages", count, RECEIVED, "Must be between 1 and 10, if provided.")
-    wait_s = _whole(call, "WaitTimeSeconds", settings.wait_s)
-    checks.within("WaitTimeSeconds", wait_s, WAIT_S, "Must be >= 0 and <= 20, if provided.")
-    visibility_s = _whole(call, "VisibilityTimeout", settings.visibility_timeout_s)
-    checks.within("VisibilityTimeout", visibility_s, VISIBILITY_S, "Must be >= 0 and <= 43200, if provided.")
+    count = _given(params, "MaxNumberOfMessages", RECEIVED, "between 1 and 10", 1)
+    wait_s = _given(params, "WaitTimeSeconds", WAIT_S, ">= 0 and <= 20", settings.wait_s)
+    visibility_s = _given(
+        params, "VisibilityTimeout", VISIBILITY_S, ">= 0 and <= 43200", settings.visibility_timeout_s
+    )
     attempt_id = checks.maybe_text(params, "ReceiveRequestAttemptId")
     if attempt_id is not None:
         checks.token("ReceiveRequestAttemptId", attempt_id)
@@ -43,15 +49,15 @@ def receive_message(call: Call) -> Outcome:
     return then(found, finish)
 
 
-def _whole(call: Call, name: str, default: int) -> int:
-    value = call.params.get(name)
-    if type(value) is int:
-        return value
-    found = checks.maybe_whole(call.params, name)
-    return default if found is None else found
+def _given(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
+    """A number that may be given, and is then within its bounds."""
+    value = checks.maybe_whole(params, name)
+    return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 
 
 def _wish(call: Call) -> Wish:
+    if call.params.keys().isdisjoint(_WISHES):
+        return _BODIES_IN_XML if call.is_query else _BODIES
     # The older name of the system attributes is still sent by most clients.
     system = checks.texts(call.params, "AttributeNames") + checks.texts(call.params, "MessageSystemAttributeNames")
     attributes = checks.texts(call.params, "MessageAttributeNames")

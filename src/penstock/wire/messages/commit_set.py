@@ -11,10 +11,13 @@ ABORT: Final = 1
 """Abort all that the query has open."""
 FORGET: Final = 2
 """The same, and forget which of its batches were decided: the query is over."""
+CLOSE: Final = 3
+"""Abort all that the query has open, and decide no batch of it any more; which was the last one is answered."""
 
 COMMITTED: Final = 0
 DECIDED_BEFORE: Final = 1
-"""This batch, or a later one, was committed earlier, by others: those that are given were aborted."""
+"""This batch, or a later one, was committed earlier, by others, or the query is closed: those given were aborted."""
+BATCH_ID_MAX: Final = (1 << 62) - 2
 
 PARTICIPANTS_MAX: Final = 10_000
 BROKEN_MAX: Final = 100

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
-from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, Redrive
+from penstock.cluster.administration import delete_topic
+from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, QueueSettings, Redrive
 from penstock.queues.commands import Verdict
 from penstock.queues.errors import NotHeld, NotInFlight
 from penstock.wire.keys import ApiKey
+from penstock.wire.messages.queue_control import QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
 from penstock.wire.messages.queue_send import QueueSendResponse
 from penstock.wire.messages.queue_settle import QueueSettleResponse
@@ -58,6 +60,39 @@ async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> No
         await two.receive(queue)
         (elsewhere,) = await two.settle(queue, held)
         assert type(elsewhere) is NotHeld
+
+
+async def test_a_queue_that_is_deleted_while_its_topic_is_deleted_is_gone(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        orders = await town.create("orders")
+        one = town.houses[1].service
+        await one.create("jobs", QueueSettings(), {}, "me", "orders")
+        town.hold = lambda message: isinstance(message, QueueControlRequest)
+        deleting = asyncio.ensure_future(one.delete("jobs"))
+        await turn()
+        assert not deleting.done(), "the other leader has not answered"
+        await delete_topic(town.metadata, orders.topic_id)
+        await deleting
+        assert one.queues() == {}
+
+
+async def test_who_deletes_a_queue_deletes_no_other_of_its_name(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        orders = await town.create("orders")
+        one, two = town.houses[1], town.houses[2]
+        await one.service.create("jobs", QueueSettings(), {}, "me", "orders")
+        town.hold = lambda message: isinstance(message, QueueControlRequest)
+        deleting = asyncio.ensure_future(one.service.delete("jobs"))
+        await turn()
+        town.hold = lambda message: False
+        await two.service.delete("jobs")  # before the first one asks again
+        town.clock.advance(1)
+        await two.send(orders, b"x")
+        jobs = await two.service.create("jobs", QueueSettings(), {}, "me", "orders")
+        assert await two.settle(jobs, await two.receive(jobs)) == [None]
+        await deleting
+        assert two.service.queue("jobs") == jobs
+        assert await two.receive(jobs) == [], "what is done in it stays done"
 
 
 async def test_whoever_waits_is_given_what_comes_to_another_broker(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """FIFO queues on the broker that leads: order, one pair of hands, duplicates."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.broker.queues.messages import NewMessage, Sent
-from penstock.cluster.queues import SCOPE_GROUP
+from penstock.cluster.queues import SCOPE_GROUP, SCOPE_QUEUE
+from penstock.foundation.errors import NotLeaderOrFollower
 
 from .shop import Shop, now, shop_at, turn, values
 
@@ -66,6 +69,42 @@ async def test_with_groups_for_scope_a_duplicate_is_one_of_its_group(tmp_path: P
         assert [each.is_duplicate for each in sent] == [False] * 6 + [True] * 3
         assert len({each.partition for each in sent}) > 1
         assert await shop.counts(queue) == (6, 0, 0)
+
+
+async def test_a_change_of_scope_forgets_nothing_that_was_sent(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.create("jobs.fifo", **FIFO)
+        await send(shop, ("a", "one", "x"), ("b", "two", "x"))
+        await scope(shop, SCOPE_GROUP)
+        sent = await send(shop, ("a", "one", "x"), ("b", "one", "x"), ("b", "two", "x"), ("a", "two", "x"))
+        assert [each.is_duplicate for each in sent] == [True, False, True, False]
+        await scope(shop, SCOPE_QUEUE)
+        sent = await send(shop, ("c", "one", "x"), ("c", "two", "x"), ("c", "three", "x"))
+        assert [each.is_duplicate for each in sent] == [True, True, False]
+
+
+async def test_who_waits_for_the_duplicates_while_the_scope_changes_sends_nothing_twice(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.create("jobs.fifo", **FIFO)
+        await send(shop, *(("a", str(number), "x" * 1000) for number in range(500)))
+    async with shop_at(tmp_path) as shop:
+        before = shop.service.queue("jobs.fifo")
+        assert before is not None
+        await scope(shop, SCOPE_GROUP)
+        # One who knows only the scope of before, and waits until five minutes of the log are read back for it.
+        message = NewMessage(b"x", b"a", (), "new")
+        late = asyncio.ensure_future(now(shop.service.send(before, [message])))
+        await asyncio.sleep(0)
+        sent = await send(shop, ("a", "new", "x"), ("a", "499", "x"))
+        assert [each.is_duplicate for each in sent] == [False, True]
+        (refused,) = await late
+        assert isinstance(refused, NotLeaderOrFollower), "nothing was sent; it may ask again"
+        (again,) = await send(shop, ("a", "new", "x"))
+        assert (again.offset, again.is_duplicate) == (500, True)
+
+
+async def scope(shop: Shop, wanted: str) -> None:
+    await shop.service.alter("jobs.fifo", lambda settings: replace(settings, deduplication_scope=wanted))
 
 
 async def test_an_attempt_that_is_repeated_gets_the_same_messages(tmp_path: Path) -> None:

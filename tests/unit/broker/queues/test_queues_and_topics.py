@@ -1,17 +1,27 @@
 """Queues and the topics that they stand on: made, attached, repaired, deleted, reclaimed."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.administration import delete_topic
+from penstock.cluster.administration import delete_topic, grow_topic
 from penstock.cluster.queueing import plan_forget_queues
-from penstock.cluster.queues import NameTaken, NoSuchQueue, QueueExists, QueueSettings
-from penstock.foundation.errors import UnknownTopicOrPartition
+from penstock.cluster.queues import (
+    SCOPE_GROUP,
+    SCOPE_QUEUE,
+    NameTaken,
+    NoSuchQueue,
+    Queue,
+    QueueExists,
+    QueueSettings,
+)
+from penstock.foundation.errors import InvalidPartitions, UnknownTopicOrPartition
 from penstock.log.log import Log
 from penstock.records.build import Record, build_batch
 from penstock.records.layout import TRANSACTIONAL
+from tests.unit.replication.worlds import DEFAULTS
 
 from .shop import Shop, shop_at, turn, values
 
@@ -124,6 +134,43 @@ async def test_a_topic_that_is_deleted_takes_its_queues_along(tmp_path: Path) ->
         await delete_topic(shop.world.metadata, topic_id)
         assert shop.service.queues() == {}
         assert not [key for key in shop.service.image.versions if key.startswith("queues/")]
+
+
+async def test_a_queue_that_is_deleted_while_its_topic_is_takes_no_other_of_its_name_along(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        for turns in range(12):  # wherever the one has come to when the other begins
+            topic_id = await shop.world.create("orders")
+            await shop.create("jobs", topic="orders")
+
+            async def replace_it(topic_id: bytes, turns: int) -> Queue:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await delete_topic(shop.world.metadata, topic_id)
+                return await shop.create("jobs", retention_s=600 + turns)
+
+            deleting = asyncio.ensure_future(shop.service.delete("jobs"))
+            made = await replace_it(topic_id, turns)
+            await deleting
+            assert shop.service.queue("jobs") == made
+            assert (await shop.send(made, b"x"))[0].offset == 0
+            await shop.service.delete("jobs")
+            assert not [key for key in shop.service.image.versions if key.startswith("queues/")]
+
+
+async def test_a_fifo_queue_has_as_many_partitions_as_its_duplicates_allow(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.world.create("orders", partitions=3)
+        with pytest.raises(InvalidPartitions, match="has 3 partitions"):
+            await shop.create("jobs.fifo", topic="orders", is_fifo=True)
+        queue = await shop.create("jobs.fifo", topic="orders", is_fifo=True, deduplication_scope=SCOPE_GROUP)
+        with pytest.raises(InvalidPartitions, match="DeduplicationScope of 'queue' needs one"):
+            await shop.service.alter("jobs.fifo", lambda settings: replace(settings, deduplication_scope=SCOPE_QUEUE))
+        assert shop.service.queue("jobs.fifo") == queue
+        with pytest.raises(InvalidPartitions, match="has the FIFO queue 'jobs"):
+            await grow_topic(shop.world.metadata, queue.topic_id, 4, None, DEFAULTS)
+        await shop.service.delete("jobs.fifo")
+        await grow_topic(shop.world.metadata, queue.topic_id, 4, None, DEFAULTS)
+        assert len(shop.service.image.topics[queue.topic_id].partitions) == 4
 
 
 async def test_what_was_aborted_is_no_message_and_what_is_undecided_waits(tmp_path: Path) -> None:

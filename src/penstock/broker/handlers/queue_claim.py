@@ -1,0 +1,146 @@
+"""QueueClaim: messages that are chosen by their offsets. An API of our own; who uses it is `pipeline run redrive`."""
+
+from collections.abc import Iterable
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.queues.claiming import Claimer, Terms, check_ranges, settle, survey
+from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.remote import HELD_MS_MAX
+from penstock.broker.registry import handles
+from penstock.broker.share_groups import ask_coordinator
+from penstock.cluster.administration import add_companion
+from penstock.cluster.queueing import find_queue, queue_of
+from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
+from penstock.groups.commands import NoteDelivery
+from penstock.queues.commands import Verdict
+from penstock.queues.records import Parcel
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.queue_claim import (
+    AVAILABLE,
+    CLAIM,
+    DELAYED,
+    FIND,
+    FINISH,
+    IN_FLIGHT,
+    MOVING,
+    PARCELS_SHOWN_MAX,
+    PREPARE,
+    RANGES_MAX,
+    SURVEY,
+    UNDO,
+    QueueClaimRequest,
+    QueueClaimResponse,
+    QueueParcel,
+    QueueRange,
+)
+
+_VERDICTS = {FINISH: Verdict.DONE, UNDO: Verdict.UNDO}
+
+
+@handles(ApiKey.QUEUE_CLAIM)
+async def queue_claim(request: QueueClaimRequest, call: Call, broker: Broker) -> QueueClaimResponse:
+    try:
+        if request.action == FIND:
+            return _find(request, broker)
+        if request.action == PREPARE:
+            return await _prepare(request, broker)
+        return await _at_leader(request, broker)
+    except PenstockError as error:
+        return QueueClaimResponse(error_code=error.code, error_message=error.message, topic_id=request.topic_id)
+
+
+def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
+    queue = queue_of(broker.image, request.group)
+    topic = broker.image.topics[queue.topic_id]
+    return QueueClaimResponse(
+        topic=topic.name, topic_id=queue.topic_id, is_queue=True, is_fifo=queue.settings.is_fifo
+    )
+
+
+async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
+    """As for a share group that subscribes: it is noted first, so that its state goes when the group does."""
+    topic = broker.topic(None, request.topic_id)
+    if find_queue(broker.image, request.group) is not None:
+        raise InvalidRequest(f"{request.group!r} is the name of a queue; give the group another one")
+    names = {topic.topic_id: topic.name}
+    await ask_coordinator(broker, request.group, NoteDelivery(group_id=request.group, topics=names))
+    await add_companion(broker.metadata, topic.topic_id)
+    return QueueClaimResponse(topic=topic.name, topic_id=topic.topic_id)
+
+
+async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
+    replica = broker.partition("", request.topic_id, request.partition)
+    hosting = broker.hosting
+    partition = hosting.find(request.topic_id, request.partition) if hosting is not None else None
+    if partition is None and replica.companion is None and request.action == SURVEY:
+        return QueueClaimResponse(  # no group has ever been here
+            topic_id=request.topic_id,
+            start_offset=replica.log.start_offset,
+            looked_to=replica.log.start_offset,
+            end_offset=replica.last_stable_offset,
+        )
+    if partition is None:
+        raise CoordinatorLoadInProgress(f"the delivery state of {replica.name} is not there yet; try again")
+    terms = _terms(request, broker)
+    ranges = check_ranges([(each.first, each.last) for each in request.ranges], RANGES_MAX)
+    if request.action == SURVEY:
+        return _survey(request, broker, partition)
+    if request.action == CLAIM:
+        if not 0 < request.visibility_ms <= HELD_MS_MAX:
+            raise InvalidRequest(f"{request.visibility_ms} ms to hold messages; expected 1 to {HELD_MS_MAX}")
+        claimer = Claimer(partition, terms, broker.threads)
+        taken = await claimer.claim(request.holder, ranges, request.visibility_ms)
+        parcels = [
+            QueueParcel(
+                first=each.first,
+                last=each.last,
+                state=IN_FLIGHT,
+                count=each.count,
+                holder=request.holder,
+                due_in_ms=request.visibility_ms,
+            )
+            for each in taken
+        ]
+        return QueueClaimResponse(topic_id=request.topic_id, parcels=parcels)
+    verdict = _VERDICTS.get(request.action)
+    if verdict is None:
+        raise InvalidRequest(f"QueueClaim has no action {request.action}")
+    settled = await settle(partition, terms, request.holder, ranges, verdict)
+    lost = [QueueRange(first=first, last=last) for first, last in settled.lost]
+    return QueueClaimResponse(topic_id=request.topic_id, finished=settled.finished, lost=lost)
+
+
+def _terms(request: QueueClaimRequest, broker: Broker) -> Terms:
+    """A queue delivers on its own terms; what another group claims is due at once."""
+    queue = find_queue(broker.image, request.group)
+    if queue is None or queue.topic_id != request.topic_id:
+        return Terms(request.group)
+    return Terms(request.group, broker.queues.delivery_settings(queue), queue.settings.delay_s * 1000)
+
+
+def _survey(request: QueueClaimRequest, broker: Broker, partition: QueuePartition) -> QueueClaimResponse:
+    now_ms = broker.clock.steady_ms()
+    found = survey(partition, request.group, request.offset, PARCELS_SHOWN_MAX, now_ms)
+    return QueueClaimResponse(
+        topic_id=request.topic_id,
+        parcels=list(_shown(found.parcels, now_ms)),
+        next_offset=found.next_offset,
+        start_offset=partition.partition.log.start_offset,
+        looked_to=found.looked_to,
+        end_offset=partition.partition.last_stable_offset,
+    )
+
+
+def _shown(parcels: Iterable[Parcel], now_ms: int) -> Iterable[QueueParcel]:
+    for parcel in parcels:
+        is_due = parcel.due_ms <= now_ms
+        state = AVAILABLE if is_due else IN_FLIGHT if parcel.holder else DELAYED
+        yield QueueParcel(
+            first=parcel.first,
+            last=parcel.last,
+            state=MOVING if parcel.move is not None else state,
+            count=parcel.count,
+            holder=parcel.holder,
+            due_in_ms=max(0, parcel.due_ms - now_ms),
+        )

@@ -1,0 +1,45 @@
+"""The head of an HTTP response: lines that are the same for many are made once."""
+
+import time
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+from penstock.foundation.http import HttpResponse
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def head(response: HttpResponse, connection: bytes) -> bytes:
+    """All that stands before the body. `connection`: see `connection_line`."""
+    return b"%s%s%s%s%scontent-length: %d\r\n\r\n" % (
+        _status_line(response.status),
+        _date_line(int(time.time())),
+        _type_line(response.content_type),
+        response.headers,
+        connection,
+        len(response.body),
+    )
+
+
+def connection_line(*, keeps_alive: bool, is_old: bool) -> bytes:
+    """What must be said of staying connected. `is_old`: HTTP/1.0, where nobody does without a word."""
+    if keeps_alive:
+        return b"connection: keep-alive\r\n" if is_old else b""
+    return b"connection: close\r\n"
+
+
+@lru_cache(maxsize=64)
+def _status_line(status: int) -> bytes:
+    return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\n".encode()
+
+
+@lru_cache(maxsize=64)
+def _type_line(content_type: str) -> bytes:
+    return f"content-type: {content_type}\r\n".encode("latin-1")
+
+
+@lru_cache(maxsize=1)
+def _date_line(now_s: int) -> bytes:
+    return f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()

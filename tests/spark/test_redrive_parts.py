@@ -1,0 +1,130 @@
+"""What of a redrive needs no Spark: rounds, spans, options, the report."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.claims import Parcel, State, Survey, joined
+from penstock.queues import messages
+from penstock.spark.pipelines import letters
+from penstock.spark.pipelines.catalogue import load
+from penstock.spark.pipelines.claiming import Deleted, Recovered, spans_of
+from penstock.spark.pipelines.document import PipelineInvalid
+from penstock.spark.pipelines.redrive import rounds_of
+from penstock.spark.pipelines.redriving import Cause, Outcome
+
+OFFSETS = st.dictionaries(st.integers(0, 4), st.lists(st.integers(0, 99), unique=True, max_size=20).map(sorted))
+
+
+def test_headers_are_called_as_brokers_call_them() -> None:
+    for name in ("OWN_PREFIX", "MESSAGE_ID", "SOURCE_ARN", "RECEIVE_COUNT", "SENT_AT", "DELAY_MS"):
+        assert getattr(letters, name) == getattr(messages, name)
+
+
+@given(wanted=OFFSETS, each=st.integers(1, 30), limit=st.none() | st.integers(1, 60))
+def test_rounds_have_every_letter_once_and_in_order(
+    wanted: dict[int, list[int]], each: int, limit: int | None
+) -> None:
+    rounds = list(rounds_of(wanted, each, limit))
+    total = sum(map(len, wanted.values()))
+    taken = {partition: [offset for one in rounds for offset in one.get(partition, ())] for partition in wanted}
+    assert sum(map(len, taken.values())) == (total if limit is None else min(total, limit))
+    for partition, offsets in taken.items():
+        assert offsets == wanted[partition][: len(offsets)]
+    assert all(0 < sum(map(len, one.values())) <= max(each, len(wanted)) for one in rounds)
+
+
+@given(st.lists(st.integers(0, 60), max_size=30))
+def test_ranges_side_by_side_are_joined(offsets: list[int]) -> None:
+    found = joined((offset, offset) for offset in offsets)
+    assert [offset for first, last in found for offset in range(first, last + 1)] == sorted(set(offsets))
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
+
+
+def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
+    survey = Survey(
+        (
+            Parcel(2, 3, State.AVAILABLE, 1, ""),
+            Parcel(5, 5, State.IN_FLIGHT, 2, "ada"),
+            Parcel(6, 6, State.MOVING, 9, ""),
+        ),
+        looked_to=8,
+        end=10,
+    )
+    spans = spans_of(survey)
+    assert survey.start == 2
+    assert [spans.find(offset) for offset in range(10)] == [
+        None,
+        None,
+        (1, True),
+        (1, True),
+        None,
+        (2, False),
+        (9, False),
+        None,
+        (0, True),
+        (0, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "give a queue, or the topic"),
+        ({"queue": "a", "topic": "b"}, "give a queue, or the topic"),
+        ({"queue": "a", "to": "a"}, "would go to where they are"),
+        ({"queue": "a", "group": "g"}, "it goes with a topic"),
+        ({"queue": "a", "fix.vaule": "upper(value)"}, "did you mean 'value'"),
+        ({"queue": "a", "wher": "true"}, "did you mean 'where'"),
+        ({"queue": "a", "max_rows": "0"}, "between 1 and 100000"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_spark_starts(options: dict[str, str], says: str) -> None:
+    with pytest.raises(PipelineInvalid, match=says):
+        load("redrive", list(options.items()))
+
+
+def outcome(**more: Any) -> Outcome:
+    causes = [Cause("late", "jobs", 5, 4, 3, "then"), Cause(None, None, 2, 2, 2, None)]
+    return Outcome(
+        **{"name": "dead", "is_dry": False, "limit": None, "causes": causes, "targets": {"jobs": "jobs"}, **more}
+    )
+
+
+def test_the_report_adds_up() -> None:
+    found = outcome(recovered=Recovered(finished=2, returned=1))
+    found.add(3, Deleted(3, 0))
+    report = found.report(1.25)
+    assert report.is_well
+    assert report.verdict == (
+        "3 of 7 dead letters of dead were sent back; 2 that a run before this one had sent back were deleted"
+    )
+    assert report.facts == {
+        "examined": 7,
+        "matched": 6,
+        "sent_back": 3,
+        "deleted": 3,
+        "left": 4,
+        "in_flight": 1,
+        "without_source": 2,
+        "recovered": 2,
+        "given_back": 1,
+        "seconds": 1.2,
+    }
+    assert [row[2] for row in report.sheets[0].rows] == ["jobs", "nowhere"]
+
+
+def test_letters_that_somebody_else_has_too_make_the_report_a_bad_one() -> None:
+    found = outcome()
+    found.add(3, Deleted(2, 1))
+    report = found.report(1.0)
+    assert not report.is_well
+    assert "1 were received by somebody else too" in report.verdict
+
+
+def test_a_dry_run_says_how_many_would_go() -> None:
+    assert outcome(is_dry=True).report(1.0).facts["would_be_sent_back"] == 3
+    assert outcome(is_dry=True, limit=1).report(1.0).facts["would_be_sent_back"] == 1

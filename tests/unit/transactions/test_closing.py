@@ -1,0 +1,94 @@
+"""A query that is closed: whoever closes it knows for good which of its batches was decided last."""
+
+import pytest
+
+from penstock.foundation.decision import ProducerKey
+from penstock.foundation.ids import TopicPartition
+from penstock.transactions.errors import TooManyQueries
+from penstock.wire.messages.commit_set import (
+    ABORT,
+    BATCH_ID_MAX,
+    CLOSE,
+    COMMITTED,
+    DECIDED_BEFORE,
+    FORGET,
+    CommitSetResponse,
+)
+
+from .driving import Place
+
+FIRST, SECOND = "spark/q/0/0.0", "spark/q/1/0.0"
+ORDERS = TopicPartition("orders", 0)
+
+
+def task(place: Place, name: str = FIRST) -> dict[str, ProducerKey]:
+    """A task that has written, and left its transaction open."""
+    producer = place.producer(name)
+    place.join(producer, ORDERS, name=name)
+    return {name: producer}
+
+
+def close(place: Place) -> CommitSetResponse:
+    answer = place.commit_set(-1, {}, action=CLOSE)
+    assert isinstance(answer, CommitSetResponse)
+    return answer
+
+
+def test_who_closes_a_query_that_decided_nothing_has_what_is_open_aborted() -> None:
+    place = Place()
+    participants = task(place)
+    answer = close(place)
+    assert (answer.error_code, answer.last_batch_id, answer.aborted) == (0, -1, 1)
+    assert [order.committed for order in place.write_markers()] == [False]
+    late = place.commit_set(0, participants)
+    assert (late.error_code, late.outcome, late.last_batch_id) == (0, DECIDED_BEFORE, -1)
+
+
+def test_a_driver_that_goes_on_after_its_query_was_closed_commits_nothing() -> None:
+    place = Place()
+    close(place)
+    participants = task(place)
+    answer = place.commit_set(0, participants)
+    assert (answer.outcome, answer.aborted) == (DECIDED_BEFORE, 1)
+    assert [order.committed for order in place.write_markers()] == [False]
+    assert place.commit_set(BATCH_ID_MAX, task(place, SECOND)).outcome == DECIDED_BEFORE
+    assert close(place).last_batch_id == -1
+
+
+@pytest.mark.parametrize("batch_id", [0, 7, BATCH_ID_MAX])
+def test_what_was_decided_is_told_to_everybody_who_closes(batch_id: int) -> None:
+    place = Place()
+    participants = task(place)
+    assert place.commit_set(batch_id, participants).outcome == COMMITTED
+    place.write_markers()
+    assert close(place).last_batch_id == batch_id
+    place.restart()
+    assert close(place).last_batch_id == batch_id
+    assert place.commit_set(-1, {}, action=ABORT).last_batch_id == batch_id
+    again = place.commit_set(batch_id, participants)
+    assert (again.outcome, again.last_batch_id) == (COMMITTED, batch_id), "its own driver may ask once more"
+    assert place.commit_set(batch_id, task(place, SECOND)).outcome == DECIDED_BEFORE
+
+
+def test_to_close_twice_writes_nothing() -> None:
+    place = Place()
+    close(place)
+    records = len(place.records)
+    close(place)
+    assert len(place.records) == records
+
+
+def test_a_query_that_is_forgotten_is_closed_no_more() -> None:
+    place = Place()
+    close(place)
+    place.commit_set(-1, {}, action=FORGET)
+    assert not place.machine.queries.is_closed("q")
+    assert place.commit_set(0, task(place)).outcome == COMMITTED
+
+
+def test_no_more_queries_are_closed_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.transactions.sets.QUERIES_MAX", 1)
+    place = Place()
+    place.commit_set(0, {}, query="another")
+    with pytest.raises(TooManyQueries, match="forget those that are over"):
+        close(place)
