@@ -156,8 +156,16 @@ class Producers:
         known = self._refused.get(key)
         if known is None and len(self._refused) >= REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
-        if known is None or header.base_sequence <= known.sequence:
+        # One that came again and was taken since then is no reason any more.
+        if known is None or header.base_sequence <= known.sequence or known.sequence < self._next_of(key):
             self._refused[key] = Refused(header.base_sequence, type(error))
+
+    def _next_of(self, key: ProducerKey) -> int:
+        """The sequence that a producer has to send next; NO_SEQUENCE if nothing is known of it."""
+        producer = self.by_id.get(key.producer_id)
+        if producer is None or producer.epoch != key.epoch or not producer.batches:
+            return NO_SEQUENCE
+        return sequence_after(producer.batches[-1].last_sequence)
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
         """Whether a batch is behind one that was refused. `expected`: the sequence that would be taken, if known."""

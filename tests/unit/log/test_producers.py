@@ -119,6 +119,15 @@ def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_r
     take(state, header(2), 12)
 
 
+def test_what_was_refused_and_taken_later_does_not_stand_for_what_is_refused_next() -> None:
+    state = with_sequences(0)
+    for sequence in (1, 2, 3):
+        state.refuse(header(sequence), FULL)
+        with pytest.raises(StorageError, match=f"{sequence} was refused before it"):
+            state.check(header(sequence + 1))
+        take(state, header(sequence), 200 + sequence)
+
+
 def test_a_new_epoch_does_not_wait_for_what_was_refused_in_the_last_one() -> None:
     state = Producers()
     take(state, header(0), 10)
