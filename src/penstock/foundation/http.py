@@ -1,6 +1,7 @@
 """An HTTP request and its response, as values that travel between rooms."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import NamedTuple
 
 
@@ -20,6 +21,12 @@ class HttpResponse(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
     headers: bytes = b""
     """Further header lines as they are sent, each with the end of its line."""
+
+
+def unavailable(reason: str, headers: bytes = b"") -> HttpResponse:
+    """Not now. It is a page: SDKs of the Query protocol try again after one, and take other text for broken XML."""
+    body = f"<html><body>{reason}</body></html>\n".encode()
+    return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, body, "text/html; charset=utf-8", headers)
 
 
 Answer = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 
 import httptools
 
-from penstock.foundation.http import Answer, HttpRequest, HttpResponse
+from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
 from penstock.network.budget import Budget
 from penstock.network.heads import CONTINUE, connection_line, head
 
@@ -93,10 +93,8 @@ class HttpListener:
     def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         """SDKs try again on a 503, and load balancers ask another broker."""
         count = self.connections_max
-        reason = f"this broker has {count} HTTP connections and takes no more (http.max.connections); try again\n"
-        status, later = HTTPStatus.SERVICE_UNAVAILABLE, b"retry-after: 1\r\n"
-        refusal = HttpResponse(status=status, body=reason.encode(), headers=later)
-        return self._answer_surplus(request, refusal)
+        reason = f"this broker has {count} HTTP connections and takes no more (http.max.connections); try again"
+        return self._answer_surplus(request, unavailable(reason, b"retry-after: 1\r\n"))
 
     def left(self, connection: "HttpConnection") -> None:
         self.connections.discard(connection)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
-from penstock.foundation.http import Answer, HttpRequest, HttpResponse
+from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
 
 _NOTHING: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
@@ -46,4 +46,6 @@ class Site:
 
     def _to_queues(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         # One that is on its way up or down is to be asked again, or another one: SDKs do so on a 503.
-        return self.queues(request) if self.queues is not None and self._is_ready() else _NOT_READY
+        if self.queues is None or not self._is_ready():
+            return unavailable("this broker is not ready; try again")
+        return self.queues(request)
