@@ -36,7 +36,7 @@ simulate: $(STAMP)
 	$(BIN)/pytest -m slow tests/simulation
 
 chaos: $(STAMP)
-	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients
+	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients tests/cli --ignore tests/cli/test_pipeline.py
 
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)

@@ -63,7 +63,7 @@ def replicas_in_sync(bootstrap: str, topic: str) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["etcd", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_a_cluster_starts_stops_in_order_and_is_the_same_when_it_starts_again(
     kind: str, start: Start, tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def ids(bootstrap: str) -> tuple[str, bytes]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("kind", ["etcd", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_everything_is_there_afterwards(kind: str, server: Callable[[str], Ensemble], tmp_path: Path) -> None:
     url, data_dir = server(kind).url("/moved"), tmp_path / "data"
     cli, arguments = Cli(None), (*MIGRATE, "--data-dir", str(data_dir), "--to", url)

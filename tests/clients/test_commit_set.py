@@ -306,6 +306,7 @@ def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, 110))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_query_has_one_coordinator_in_a_cluster_and_outlives_it(cluster: ClusterProcesses) -> None:
     """Tasks write to partitions of every broker; the coordinator is killed with a set open, and after a decision."""

@@ -45,8 +45,13 @@ def quiet_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     gc.collect()  # while the warnings are ignored
 
 
+FIRST = next(iter(TRANSACTORS))
+
+
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("library", TRANSACTORS)
+@pytest.mark.parametrize(
+    "library", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in TRANSACTORS if other != FIRST)]
+)
 def test_a_transaction_goes_on_whatever_step_the_broker_was_killed_at(
     own_broker: Callable[..., BrokerProcess], library: str, caplog: pytest.LogCaptureFixture
 ) -> None:
