@@ -18,9 +18,9 @@ demo: $(STAMP)
 
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
 # Those of Spark share one session, which takes both cores. A test that hangs ends its worker, which then says nothing:
-# what every thread waits for is said before that.
+# what every thread waits for is said before that. The others would wait for ever for a worker that comes in its place.
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile -o faulthandler_timeout=100 --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --max-worker-restart 0 -o faulthandler_timeout=100 --ignore tests/spark
 	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)

@@ -114,8 +114,11 @@ class Program:
 
 
 _PRELUDE = f"""
-import os, sys, time
+import faulthandler, os, sys, time
 import penstock
+
+# One that hangs ends by itself, and says where: the test then fails, and need not be ended with its whole process.
+faulthandler.dump_traceback_later(80, exit=True)
 
 def say(what):
     print(what, flush=True)
