@@ -144,6 +144,11 @@ def test_dead_letters_cross_from_broker_to_broker_and_back(cluster: ClusterProce
     sqs[1].set_queue_attributes(
         QueueUrl=url[1], Attributes={"RedrivePolicy": policy.replace(":1}", ":5}"), "VisibilityTimeout": "30"}
     )
+
+    def is_known() -> bool:
+        return '":5}' in attributes_of(sqs[2], url[2], "RedrivePolicy").get("RedrivePolicy", "").replace(" ", "")
+
+    wait_until(is_known, "the second broker knows the queue's new policy")
     sqs[2].start_message_move_task(SourceArn=arn)
 
     def is_over() -> bool:
