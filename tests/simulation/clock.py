@@ -4,9 +4,10 @@
 class FakeClock:
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._ms = start_ms
+        self._set_by_ms = 0
 
     def now_ms(self) -> int:
-        return self._ms
+        return self._ms + self._set_by_ms
 
     def steady_ms(self) -> int:
         return self._ms
@@ -16,3 +17,7 @@ class FakeClock:
 
     def advance(self, ms: int) -> None:
         self._ms += ms
+
+    def set_by(self, ms: int) -> None:
+        """Somebody sets the wall clock; time itself goes on as before."""
+        self._set_by_ms = ms

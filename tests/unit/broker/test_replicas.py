@@ -74,8 +74,8 @@ class Desk:
         assert isinstance(found, PartitionData)
         return found
 
-    def produce(self, value: bytes, acks: int) -> list[Any]:
-        data = PartitionProduceData(index=0, records=bytearray(batch(value)))
+    def produce(self, value: bytes, acks: int, timestamp_ms: int = NOW_MS) -> list[Any]:
+        data = PartitionProduceData(index=0, records=bytearray(batch(value, timestamp_ms=timestamp_ms)))
         request = ProduceRequest(
             transactional_id=None,
             acks=acks,
@@ -186,3 +186,20 @@ async def test_only_followers_find_a_companion(tmp_path: Path) -> None:
         found = desk.fetch(0, follower=NEAR, topic_id=companion_id)
         assert [record.value for record in records_in(found.records or b"")] == [b"state"]
         assert desk.fetch(0, topic_id=companion_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_broker_whose_clock_is_set_refuses_only_what_is_wrong_by_both_its_clocks(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    async with desk_at(tmp_path, message_timestamp_before_max_ms=3_600_000) as desk:
+        right_ms = desk.world.clock.now_ms()
+
+        def code_of(timestamp_ms: int) -> int:
+            (answer,) = desk.produce(b"x", acks=1, timestamp_ms=timestamp_ms)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        for set_by_ms in (-day_ms, day_ms):
+            desk.world.clock.set_by(set_by_ms)
+            assert code_of(right_ms) == 0
+            assert code_of(right_ms + set_by_ms) == 0
+            assert code_of(right_ms + 2 * set_by_ms) == ErrorCode.INVALID_TIMESTAMP
+            assert code_of(right_ms - set_by_ms) == ErrorCode.INVALID_TIMESTAMP

@@ -10,7 +10,7 @@ from penstock.broker.call import Call
 from penstock.broker.joining import Key, find_joining, join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import InvalidTimestamp, PenstockError
 from penstock.log.admission import RejectedRecords, admit, must_open
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -71,7 +71,13 @@ def _append_all(
                     raise records
                 if request.acks == ALL:
                     partition.check_in_sync()
-                appended = partition.append(_writable(records), now_ms, may_begin)
+                batch = _writable(records)
+                try:
+                    appended = partition.append(batch, now_ms, may_begin)
+                except InvalidTimestamp:
+                    # Unless our own clock was set while we ran: a batch refused for good makes librdkafka begin a new
+                    # epoch on all partitions, where what it has under way elsewhere is repeated.
+                    appended = partition.append(batch, broker.clock.steady_ms(), may_begin)
             except PenstockError as error:
                 if error.code in _COMES_AGAIN:
                     _note_refused(topic, data.index, records, broker, error)
