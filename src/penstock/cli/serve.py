@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import tomllib
 from collections.abc import Coroutine
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 import uvloop
 
 from penstock.cli.common import parse_pairs
+from penstock.cli.log_bounds import LogBounds
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address, Node, NodeSettings
 
@@ -114,6 +116,8 @@ def serve(
         stream=sys.stderr,
         format=f"%(asctime)s level=%(levelname)s {who} room=%(name)s event=%(message)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogBounds(time.monotonic))
     try:
         uvloop.run(work)
     except PenstockError as error:
