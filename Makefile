@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Hundreds of brokers and commands are started by the tests: compiled once is enough, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint bench serve simulate chaos spark fuzz clean
 
