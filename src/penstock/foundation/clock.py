@@ -19,6 +19,11 @@ class Clock(Protocol):
         """Seconds that never run backwards: what waiting is measured in."""
 
 
+def behind_ms(clock: Clock) -> int:
+    """The time by whichever clock is behind: what is old by both has had its time."""
+    return min(clock.now_ms(), clock.steady_ms())
+
+
 class SystemClock:
     def __init__(self) -> None:
         self._steady_from_ns = time.time_ns() - time.monotonic_ns()

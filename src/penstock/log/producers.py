@@ -287,6 +287,15 @@ class Producers:
         for known in nsmallest(count, idle, key=lambda known: self.by_id[known].heard_ms):
             del self.by_id[known]
 
+    def clock_was_set(self, by_ms: int, now_ms: int) -> None:
+        """Somebody set the wall clock while we ran: who is known was heard of as long ago as before.
+
+        Who was heard of since then cannot be told apart; it is remembered for longer, at worst.
+        """
+        for producer in self.by_id.values():
+            if by_ms > 0 or producer.heard_ms > now_ms:
+                producer.heard_ms += by_ms
+
     def expire(self, before_ms: int) -> int:
         """Forget producers not heard of since a time, unless they have an open transaction; how many there were."""
         gone = [

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import RESERVED_OFFSETS, plan_reserve
-from penstock.foundation.clock import Clock
+from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log import compaction, retention
 from penstock.log.log import Log
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 FIRST_RETENTION_MS: Final = 30_000
+CLOCK_SET_MS: Final = 1000
+"""What a clock that is only adjusted does not lose or gain from tick to tick."""
 """After the start: whoever brings messages of long ago has this long to say that they are kept, as with Kafka."""
 
 
@@ -56,6 +58,7 @@ class Upkeep:
         self._clock = clock
         self._threads = threads
         self._intervals = intervals
+        self._ahead_ms = clock.now_ms() - clock.steady_ms()
         self._retention_at_ms = 0
         self._compaction_at_ms = 0
         self._compacting: asyncio.Task[None] | None = None
@@ -63,39 +66,53 @@ class Upkeep:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._retention_at_ms = self._clock.now_ms() + min(FIRST_RETENTION_MS, self._intervals().retention_ms)
+        self._retention_at_ms = self._clock.steady_ms() + min(FIRST_RETENTION_MS, self._intervals().retention_ms)
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()
 
     def tick(self) -> None:
-        now_ms = self._clock.now_ms()
+        steady_ms = self._clock.steady_ms()
+        self._notice_clock(steady_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
             self._partitions.apply(self._metadata.image)
-        do_retention = now_ms >= self._retention_at_ms
+        do_retention = steady_ms >= self._retention_at_ms
         if do_retention:
-            self._retention_at_ms = now_ms + intervals.retention_ms
+            self._retention_at_ms = steady_ms + intervals.retention_ms
         for partition in self._partitions.tracks():
             if partition.is_online:
                 try:
-                    self._keep(partition, now_ms, do_retention, intervals)
+                    self._keep(partition, do_retention, intervals)
                 except StorageError as error:
                     logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
-        if now_ms >= self._compaction_at_ms and self._compacting is None:
-            self._compaction_at_ms = now_ms + intervals.compaction_ms
+        if steady_ms >= self._compaction_at_ms and self._compacting is None:
+            self._compaction_at_ms = steady_ms + intervals.compaction_ms
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
 
-    def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
+    def _notice_clock(self, steady_ms: int) -> None:
+        """Producers are forgotten after a day of silence, not because somebody set the clock: what they repeat then
+        would be taken for new."""
+        now_ms = self._clock.now_ms()
+        before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
+        by_ms = self._ahead_ms - before_ms
+        if abs(by_ms) < CLOCK_SET_MS:
+            return
+        logger.warning("clock_was_set by_ms=%d", by_ms)
+        for partition in self._partitions.tracks():
+            if partition.is_online:
+                partition.log.producers.clock_was_set(by_ms, now_ms)
+
+    def _keep(self, partition: Partition, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
         if do_retention or log.settings.storage is Storage.MEMORY:
-            freed_bytes = retention.enforce(log, now_ms, partition.high_watermark)
+            freed_bytes = retention.enforce(log, behind_ms(self._clock), partition.high_watermark)
             if freed_bytes:
                 logger.info("retention partition=%s freed_bytes=%d", partition.name, freed_bytes)
         if log.offset_limit - log.end_offset < RESERVED_OFFSETS // 2 and log not in self._reserving:
             self._reserving[log] = asyncio.get_running_loop().create_task(self._reserve(partition, log))
         if do_retention:
-            log.producers.expire(now_ms - intervals.producer_expiry_ms)
+            log.producers.expire(self._clock.now_ms() - intervals.producer_expiry_ms)
         if log.checkpoint_is_stale:
             log.save_checkpoint()
         if log.has_unsynced_segments:
@@ -119,7 +136,8 @@ class Upkeep:
                     continue
                 log = partition.log
                 try:
-                    job = compaction.plan(log, self._clock.now_ms(), partition.high_watermark, keys_max, self._secret)
+                    now_ms = behind_ms(self._clock)
+                    job = compaction.plan(log, now_ms, partition.high_watermark, keys_max, self._secret)
                     if job is None:
                         continue
                     result = await loop.run_in_executor(self._threads, job.run)

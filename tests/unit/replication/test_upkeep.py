@@ -269,3 +269,44 @@ async def test_offline_partitions_are_left_alone(tmp_path: Path) -> None:
         before = sorted(path.name for path in folder.iterdir())
         await ticked(world)
         assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("set_by_ms", [2 * DAY_MS, -2 * DAY_MS])
+async def test_a_producer_is_not_forgotten_because_the_clock_was_set(tmp_path: Path, set_by_ms: int) -> None:
+    """What it repeats would be taken for new."""
+    async with world_at(tmp_path) as world:
+        world.intervals = replace(world.intervals, producer_expiry_ms=DAY_MS)
+        await world.create("orders")
+        partition = world.partition("orders")
+        log = partition.log
+        partition.append(sent(1, 0, b"before"), world.clock.now_ms())
+        await ticked(world, after_ms=2000)
+        world.clock.set_by(set_by_ms)
+        now_ms = world.clock.now_ms()
+        partition.append(sent(2, 0, b"meanwhile", timestamp_ms=now_ms), now_ms)
+        for _ in range(3):
+            await ticked(world, after_ms=2000)
+        assert set(log.producers.by_id) == {1, 2}
+        world.clock.set_by(0)
+        for _ in range(3):
+            await ticked(world, after_ms=2000)
+        assert set(log.producers.by_id) == {1, 2}
+        await ticked(world, after_ms=3 * DAY_MS)
+        assert not log.producers.by_id
+
+
+async def test_retention_counts_no_day_that_has_not_passed(tmp_path: Path) -> None:
+    async with world_at(tmp_path) as world:
+        await world.create("orders", retention_ms=DAY_MS, segment_bytes=1024)
+        for _ in range(3):
+            put(world, "orders", b"x" * 900)
+        log = world.partition("orders").log
+        await ticked(world)
+        world.clock.set_by(30 * DAY_MS)
+        await ticked(world, after_ms=2000)
+        assert log.start_offset == 0
+        world.clock.set_by(-30 * DAY_MS)
+        await ticked(world, after_ms=2000)
+        world.clock.set_by(0)
+        await ticked(world, after_ms=2 * DAY_MS)
+        assert log.start_offset > 0

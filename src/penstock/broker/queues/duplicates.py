@@ -51,7 +51,7 @@ class Duplicates:
             self._task.add_done_callback(self._on_loaded)
 
     async def _load(self) -> None:
-        log, now_ms = self._partition.log, self._clock.now_ms()
+        log, now_ms = self._partition.log, self._clock.steady_ms()
         end = log.end_offset
         first = find_time(log, now_ms - WINDOW_MS, end)
         at = end if first is None else first[1]

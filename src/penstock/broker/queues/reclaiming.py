@@ -15,7 +15,7 @@ from typing import Final
 from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.partition import QueuePartition
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.foundation.clock import Clock
+from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
 from penstock.log.settings import Storage
@@ -123,7 +123,7 @@ class Reclaimer:
         """Everything below was sent longer ago than the queue keeps messages: exactly, not by whole segments."""
         retention_ms = log.settings.retention_ms
         first_ms = log.segments[0].first_timestamp_ms
-        oldest_kept_ms = self._clock.now_ms() - retention_ms
+        oldest_kept_ms = behind_ms(self._clock) - retention_ms
         if retention_ms < 0 or not 0 <= first_ms < oldest_kept_ms:
             return log.start_offset
         found = find_time(log, oldest_kept_ms, limit)

@@ -55,7 +55,8 @@ class Sending:
         if duplicates is None:
             base = self._write(partition, messages, now_ms)
             return [_sent(partition, message, base + number) for number, message in enumerate(messages)]
-        before = [duplicates.find(message, now_ms) for message in messages]
+        steady_ms = self._clock.steady_ms()  # five minutes are five minutes, whoever sets the clock
+        before = [duplicates.find(message, steady_ms) for message in messages]
         fresh: dict[tuple[str, bytes | None], int] = {}
         wanted: list[NewMessage] = []
         for message, known in zip(messages, before, strict=True):
@@ -63,7 +64,7 @@ class Sending:
             if known is None and key not in fresh:
                 fresh[key] = len(wanted)
                 wanted.append(message)
-        duplicates.check_room(len(wanted), now_ms)
+        duplicates.check_room(len(wanted), steady_ms)
         base = self._write(partition, wanted, now_ms) if wanted else 0
         results, first_seen = [], set[tuple[str, bytes | None]]()
         for message, known in zip(messages, before, strict=True):
@@ -72,7 +73,7 @@ class Sending:
             is_duplicate = known is not None or key in first_seen
             if not is_duplicate:
                 first_seen.add(key)
-                duplicates.note(message, offset, now_ms)
+                duplicates.note(message, offset, steady_ms)
             results.append(_sent(partition, message, offset)._replace(is_duplicate=is_duplicate))
         return results
 
