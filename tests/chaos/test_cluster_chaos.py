@@ -6,6 +6,7 @@
 import itertools
 import os
 import random
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -87,7 +88,13 @@ class Load:
             worker.join(60)
 
     def __repr__(self) -> str:
-        return f"not read yet: {self.history.missing(AUDIENCES)}; trouble: {self.trouble[-5:]}"
+        frames = sys._current_frames()
+        at = {
+            worker.name: f"{frame.f_code.co_name}, line {frame.f_lineno}; {getattr(worker, 'last_refusal', '')}"
+            for worker in self.readers
+            if worker.ident is not None and (frame := frames.get(worker.ident)) is not None
+        }
+        return f"not read yet: {self.history.missing(AUDIENCES)}; readers are at: {at}; trouble: {self.trouble[-5:]}"
 
     @property
     def trouble(self) -> list[str]:
