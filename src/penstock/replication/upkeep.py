@@ -73,7 +73,7 @@ class Upkeep:
 
     def tick(self) -> None:
         steady_ms = self._clock.steady_ms()
-        self._notice_clock(steady_ms)
+        now_ms = self._notice_clock(steady_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
             self._partitions.apply(self._metadata.image)
@@ -83,27 +83,27 @@ class Upkeep:
         for partition in self._partitions.tracks():
             if partition.is_online:
                 try:
-                    self._keep(partition, do_retention, intervals)
+                    self._keep(partition, now_ms, do_retention, intervals)
                 except StorageError as error:
                     logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
         if steady_ms >= self._compaction_at_ms and self._compacting is None:
             self._compaction_at_ms = steady_ms + intervals.compaction_ms
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
 
-    def _notice_clock(self, steady_ms: int) -> None:
-        """Producers are forgotten after a day of silence, not because somebody set the clock: what they repeat then
-        would be taken for new."""
+    def _notice_clock(self, steady_ms: int) -> int:
+        """The time that producers' silence is measured by. They are forgotten after a day of it, not because somebody
+        set the clock: what they repeat then would be taken for new."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms
-        if abs(by_ms) < CLOCK_SET_MS:
-            return
-        logger.warning("clock_was_set by_ms=%d", by_ms)
-        for partition in self._partitions.tracks():
-            if partition.is_online:
-                partition.log.producers.clock_was_set(by_ms, now_ms)
+        if abs(by_ms) >= CLOCK_SET_MS:
+            logger.warning("clock_was_set by_ms=%d", by_ms)
+            for partition in self._partitions.tracks():
+                if partition.is_online:
+                    partition.log.producers.clock_was_set(by_ms, now_ms)
+        return now_ms
 
-    def _keep(self, partition: Partition, do_retention: bool, intervals: Intervals) -> None:
+    def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
         if do_retention or log.settings.storage is Storage.MEMORY:
             freed_bytes = retention.enforce(log, behind_ms(self._clock), partition.high_watermark)
@@ -112,7 +112,7 @@ class Upkeep:
         if log.offset_limit - log.end_offset < RESERVED_OFFSETS // 2 and log not in self._reserving:
             self._reserving[log] = asyncio.get_running_loop().create_task(self._reserve(partition, log))
         if do_retention:
-            log.producers.expire(self._clock.now_ms() - intervals.producer_expiry_ms)
+            log.producers.expire(now_ms - intervals.producer_expiry_ms)
         if log.checkpoint_is_stale:
             log.save_checkpoint()
         if log.has_unsynced_segments:
