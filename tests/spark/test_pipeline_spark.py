@@ -408,6 +408,27 @@ def test_an_audit_finds_what_is_not(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "out_of_order"),
+    [
+        (lambda sent: [*sent[:4], *sent[5:], sent[8], Outgoing(value=b"who?")], 0),
+        (lambda sent: [*sent[:4], sent[8], *sent[5:8], sent[4], *sent[9:], sent[8]], 1),
+    ],
+    ids=["the first of what is doubled in its place", "the first of what is doubled too early"],
+)
+def test_an_audit_of_what_is_not_alike_looks_at_the_order_of_the_rest(
+    pipelines: Pipelines,
+    lab: Lab,
+    topic: str,
+    change: Callable[[list[Outgoing]], list[Outgoing]],
+    out_of_order: int,
+) -> None:
+    fill_both(lab, topic, change)
+    report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
+    assert (report.facts["doubled"], report.facts["out_of_order"]) == (1, out_of_order)
+
+
+@pytest.mark.slow
 def test_an_audit_by_id_allows_other_partitions_but_no_other_order(
     pipelines: Pipelines, lab: Lab, topic: str
 ) -> None:

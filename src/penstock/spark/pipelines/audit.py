@@ -14,6 +14,7 @@ from penstock.spark.pipelines.auditing import (
     disorder,
     fingerprints,
     hashed,
+    is_in_order,
     sequences,
 )
 from penstock.spark.pipelines.clusters import held_ranges
@@ -185,9 +186,14 @@ def _compare(
     if is_ordered and {part: each.sequence for part, each in wanted.items()} != {
         part: each.sequence for part, each in found.items()
     }:
-        run.on_step("comparing the order within keys")
-        out_of_order, wrong = disorder(expected, actual, options.examples)
-        examples += wrong
+        is_kept = False
+        if differs.strays:
+            run.on_step("comparing the order of all others")
+            is_kept = is_in_order(expected, actual, differs.strays)
+        if not is_kept:
+            run.on_step("comparing the order within keys")
+            out_of_order, wrong = disorder(expected, actual, options.examples)
+            examples += wrong
     facts |= {"missing": differs.missing, "doubled": differs.doubled, "unknown": differs.unknown}
     facts["out_of_order"] = out_of_order
     return differs.missing + differs.doubled + differs.unknown + out_of_order

@@ -5,7 +5,8 @@ and a sum of their hashes weighted by their position. Equal fingerprints are equ
 chance of about 1 in 2^60. Nothing is shuffled or kept, so that this costs the same for every message.
 
 Only where they differ, the messages themselves are looked for: by buckets of hashes, so that no more of them are
-sorted than lie in buckets that differ. Spark sorts on disk what does not fit into memory.
+sorted than lie in buckets that differ. Their order is compared without those that differ, by fingerprints again; only
+if that is not the same, all of them are sorted. Spark sorts on disk what does not fit into memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 PRIME: Final = 2**31 - 1
 """Products of two numbers below it fit into 64 bits, and so do sums of four billion of them."""
 BUCKETS: Final = 4096
+STRAYS_MAX: Final = 10_000
+"""Messages that are not alike and are known one by one, so that the rest can be compared without them."""
 _INDEX_BITS: Final = 33
 """What monotonically_increasing_id leaves for the place of a row within its task."""
 
@@ -141,6 +144,16 @@ class Differences:
     unknown: int = 0
     examples: Sequence[tuple[str, str, int, str]] = ()
     """What it is, and the topic, partition and offset, and more about it."""
+    strays: "Sequence[Stray] | None" = ()
+    """All of them, one by one; None if they are too many."""
+
+
+class Stray(NamedTuple):
+    """A message that one side has more often than the other, and where each has it first."""
+
+    id: int
+    source: "Spot | None"
+    found: "Spot | None"
 
 
 def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -> Differences:
@@ -174,13 +187,44 @@ def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -
         ).collect()[0]
         place = fn.coalesce("source", "first")
         rows = uneven.orderBy(place).limit(examples_max).collect()
+        strays = [Stray(*row) for row in uneven.select("id", "source", "first").limit(STRAYS_MAX + 1).collect()]
     finally:
         uneven.unpersist()
-    examples = [_example(row["wanted"], row["found"], row["source"], row["first"], row["last"]) for row in rows]
-    return Differences(missing=sums[0] or 0, doubled=sums[1] or 0, unknown=sums[2] or 0, examples=examples)
+    return Differences(
+        missing=sums[0] or 0,
+        doubled=sums[1] or 0,
+        unknown=sums[2] or 0,
+        examples=[_example(row["wanted"], row["found"], row["source"], row["first"], row["last"]) for row in rows],
+        strays=strays if len(strays) <= STRAYS_MAX else None,
+    )
 
 
 Spot = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
+def is_in_order(expected: "DataFrame", actual: "DataFrame", strays: Sequence[Stray]) -> bool:
+    """Whether all others, and of those that both sides have the first, are in the same partitions and order."""
+    kept = [stray for stray in strays if stray.source is not None and stray.found is not None]
+    wanted = _without(expected, strays, {stray.id: stray.source for stray in kept})
+    found = _without(actual, strays, {stray.id: stray.found for stray in kept})
+    return _sequences(wanted) == _sequences(found)
+
+
+def _sequences(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
+    return {partition: each.sequence for partition, each in fingerprints(frame).items()}
+
+
+def _without(frame: "DataFrame", strays: Sequence[Stray], kept: "Mapping[int, Spot | None]") -> "DataFrame":
+    """All messages but the strays, of which some are kept at one place. Nothing is shuffled, so that rows stay where
+    they are, in their order."""
+    from pyspark.sql import functions as fn
+
+    spots = [(stray.id, *((kept.get(stray.id) or (None, None, None))[1:])) for stray in strays]
+    known = frame.sparkSession.createDataFrame(spots, "stray bigint, kept_partition int, kept_offset bigint")
+    joined_to = frame.join(fn.broadcast(known), fn.col("id") == fn.col("stray"), "left")
+    is_kept = (fn.col("partition") == fn.col("kept_partition")) & (fn.col("offset") == fn.col("kept_offset"))
+    return joined_to.where(fn.col("stray").isNull() | fn.coalesce(is_kept, fn.lit(False))).select(*frame.columns)
 
 
 def _example(
