@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues")
+PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues", "views")
 """Whole rooms without IO, clocks, dice or tasks."""
 PURE_FILES = (
     "foundation/address.py",
