@@ -44,6 +44,7 @@ PURE_FILES = (
     "cluster/settings.py",
     "cluster/survey.py",
     "cluster/topics.py",
+    "cluster/views.py",
     "replication/throttle.py",
     "security/credentials.py",
     "security/errors.py",

@@ -16,6 +16,7 @@ from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
 from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
 from penstock.cluster.placement import open_brokers, place_replicas
 from penstock.cluster.reassignment import target_of
+from penstock.cluster.views import check_name
 from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
 from penstock.foundation.errors import (
     InvalidPartitions,
@@ -105,6 +106,7 @@ def new_partitions(
     check_topic_name(wanted.name)
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
+    check_name(image, wanted.name)
     _check_collision(image, wanted.name)
     assignment = _assignment(image, wanted, topic_id, defaults)
     in_memory = wanted.configs.get("storage") == "memory"
