@@ -22,6 +22,7 @@ PURE_FILES = (
     "foundation/ids.py",
     "foundation/settings.py",
     "foundation/spark_ids.py",
+    "foundation/view_names.py",
     "log/producers.py",
     "log/transactions.py",
     "log/epochs.py",

@@ -5,7 +5,6 @@ no view that of a topic. It goes with its topic. One whose topic is gone is none
 removed by whichever broker sees it. Every write is on the condition of the topic, whose key is never made again.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,16 +14,12 @@ from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTopic, PenstockError, TopicExists, UnknownTopicOrPartition
 from penstock.foundation.ids import check_topic_name, uuid_text
+from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
 
 if TYPE_CHECKING:
     from penstock.cluster.image import ClusterImage
 
-VIEW_OF: Final = "view.of"
-VIEW_WHERE: Final = "view.where"
-VIEW_IDLE_MS: Final = "view.idle.ms"
 VIEWS_PER_TOPIC_MAX: Final = 1000
-AD_HOC: Final = re.compile(r".*\.where-[0-9a-f]{16}")
-"""Names of views that are made for a reader and go with it. No topic is made by being asked for under one."""
 
 
 class NotAllowedOnView(PenstockError):

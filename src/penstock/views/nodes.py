@@ -118,7 +118,7 @@ def _compare(field: Field, op: Op, values: tuple[Value, ...]) -> Node:
     if isinstance(field, Path):
         return _compare_path(field, op, values)
     if isinstance(field, Partition):
-        return _constant(lambda rows: any(_ORDER[op](rows.partition, value) for value in values))
+        return _constant(lambda rows: any(ORDER[op](rows.partition, value) for value in values))
     if isinstance(field, Timestamp):
         return _any_of([_compare_time(op, int(value)) for value in values])
     cells, first = _cells(field), values[0]
@@ -169,7 +169,7 @@ def _constant(holds: Callable[[Rows], bool]) -> Node:
     return Node(lambda rows, live: bytes((holds(rows),)) * rows.count)
 
 
-_ORDER: Final[dict[Op, Callable[[Any, Any], bool]]] = {
+ORDER: Final[dict[Op, Callable[[Any, Any], bool]]] = {
     Op.EQ: lambda a, b: a == b,
     Op.NE: lambda a, b: a != b,
     Op.LT: lambda a, b: a < b,
@@ -213,7 +213,7 @@ def _is_like(found: Any, value: Value) -> bool:
 
 
 def _compare_path(field: Path, op: Op, values: tuple[Value, ...]) -> Node:
-    steps, holds = field.steps, _ORDER[op]
+    steps, holds = field.steps, ORDER[op]
 
     def state_of(rows: Rows, row: int) -> int:
         document = rows.document(row)

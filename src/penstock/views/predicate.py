@@ -5,18 +5,20 @@ each record (JSON, patterns with `_`) come last, for the records that are still 
 whoever asks can do something else in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import Final
 
 from penstock.records import kernel
 from penstock.records.columns import Columns
 from penstock.records.layout import Buffer
-from penstock.views.nodes import all_of, compiled
+from penstock.views.nodes import ORDER, all_of, compiled
 from penstock.views.parsing import parse
 from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
-from penstock.views.terms import And, Term
+from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 
+Outer = Callable[[int, int], bool]
+"""Whether something may be true of records in a partition that are no later than a time."""
 PORTION_ROWS: Final = 256
 PORTION_BYTES: Final = 128 << 10
 """What is looked at record by record before the caller has its turn."""
@@ -25,12 +27,17 @@ PORTION_BYTES: Final = 128 << 10
 class Predicate:
     """Says which records match. Made by `compile_expression`; it has no state and may be used by many."""
 
-    __slots__ = ("_cheap", "_costly", "text")
+    __slots__ = ("_cheap", "_costly", "_outer", "text")
 
-    def __init__(self, text: str, cheap: States | None, costly: States | None) -> None:
+    def __init__(self, text: str, cheap: States | None, costly: States | None, outer: tuple[Outer, ...] = ()) -> None:
         self.text = text
         self._cheap = cheap
         self._costly = costly
+        self._outer = outer
+
+    def may_match(self, partition: int, max_timestamp_ms: int) -> bool:
+        """Whether a batch has to be opened: not if its partition, or its latest time, says enough."""
+        return all(may_hold(partition, max_timestamp_ms) for may_hold in self._outer)
 
     @property
     def is_costly(self) -> bool:
@@ -112,7 +119,22 @@ def compile_term(text: str, term: Term) -> Predicate:
         text,
         all_of(cheap, top=True).states if cheap else None,
         all_of(costly, top=True).states if costly else None,
+        tuple(outer for outer in map(_outer, parts) if outer is not None),
     )
+
+
+def _outer(part: Term) -> Outer | None:
+    """What can be told of a batch from outside about something that must be true of its records."""
+    match part:
+        case Compare(Partition(), op, value):
+            return lambda partition, _: ORDER[op](partition, value)
+        case Among(Partition(), values):
+            return lambda partition, _: partition in values
+        case Compare(Timestamp(), Op.GE | Op.EQ, int(least)):
+            return lambda _, max_timestamp_ms: max_timestamp_ms >= least
+        case Compare(Timestamp(), Op.GT, int(least)):
+            return lambda _, max_timestamp_ms: max_timestamp_ms > least
+    return None
 
 
 def _flat(term: Term) -> list[Term]:

@@ -10,10 +10,10 @@ from penstock.broker.registry import handles
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topics import NewTopic
-from penstock.cluster.views import AD_HOC
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, TopicExists
 from penstock.foundation.ids import check_topic_name
+from penstock.foundation.view_names import AD_HOC
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -102,7 +102,10 @@ def _described(
             raise refused[wanted.name]
         if wanted.name and wanted.name not in broker.image.shown_by_name:
             check_topic_name(wanted.name)  # a name that no topic can have is not worth asking for again
-        return describe_topic(broker.shown_topic(wanted.name, wanted.topic_id), operations)
+        topic = broker.shown_topic(wanted.name, wanted.topic_id)
+        if topic.view is not None:
+            broker.views.note_read(topic.view)  # or who reads slowly would find it gone
+        return describe_topic(topic, operations)
     except PenstockError as error:
         return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.configs import Source, Value
 from penstock.cluster import administration
-from penstock.cluster.views import AD_HOC, VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE, View, plan_view
+from penstock.cluster.views import View, plan_view
 from penstock.foundation.errors import InvalidConfig, InvalidPartitions, InvalidReplicaAssignment, InvalidTopic
 from penstock.foundation.settings import Kind, Setting, Table
+from penstock.foundation.view_names import AD_HOC, VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
 from penstock.log.settings import LOG_SETTINGS
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreatableTopicResult
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.broker.views.service import ViewCounts
 from penstock.broker.views.turns import ScanTurns
@@ -75,20 +75,23 @@ class Scan:
         self.is_at_end = not data
         if not data:
             return
-        found = list(batches(data))
-        if self._is_stable and found:
-            end = found[-1][1].next_offset
-            self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
         number = partition.name.partition
+        found = [_Found(at, header, self._must_open(header, number)) for at, header in batches(data)]
+        if self._is_stable and found:
+            end = found[-1].header.next_offset
+            self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
         async with self._turns:
             done = 0
             while done < len(found) and self.kept_bytes < limit_bytes:
                 opened = await self._open(data, found[done:])
-                for body, (at, header) in zip(opened, found[done:], strict=False):
+                for body, each in zip(opened, found[done:], strict=False):
                     if self.kept_bytes >= limit_bytes:
                         break
                     done += 1
-                    await self._look_at(data[at : at + header.size_bytes], header, body, number)
+                    await self._look_at(each.of(data), each, body, number)
+
+    def _must_open(self, header: BatchHeader, number: int) -> bool:
+        return not header.is_control and self._predicate.may_match(number, header.max_timestamp)
 
     async def _read(self, partition: Partition) -> memoryview:
         """Batches from where this scan is. A copy: what lies in the page cache may be cut off while others run."""
@@ -100,9 +103,9 @@ class Scan:
                 await loop.run_in_executor(self._threads, cold.warm)
         return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=self._is_stable, blocking=True)))
 
-    async def _open(self, data: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> list[Opened]:
+    async def _open(self, data: memoryview, found: "Sequence[_Found]") -> list[Opened]:
         """The bodies of batches, as many as are opened at a time; on a thread if any is compressed."""
-        if all(header.codec is Codec.NONE for _, header in found):
+        if all(each.header.codec is Codec.NONE or not each.must_open for each in found):
             return _open_some(data, found)
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, _open_some, data, found)
@@ -112,13 +115,17 @@ class Scan:
         finally:
             await self._turns.come_back()
 
-    async def _look_at(self, batch: memoryview, header: BatchHeader, body: Opened, number: int) -> None:
+    async def _look_at(self, batch: memoryview, found: "_Found", body: Opened, number: int) -> None:
+        header = found.header
         self.scanned_bytes += header.size_bytes
         self._counts.scanned_bytes += header.size_bytes
         selection, counts = self._selection, self._counts
         if not selection.is_visible(header):
             return
         counts.scanned += header.count
+        if not found.must_open:
+            selection.skip(header)
+            return
         columns = self._columns(batch, header, body)
         if columns is None:
             counts.unknown += header.count
@@ -158,17 +165,28 @@ class Scan:
         return sum(offset < self._from_offset for offset in columns.offsets)
 
 
-def _open_some(data: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> list[Opened]:
+class _Found(NamedTuple):
+    """A batch in what was read."""
+
+    at: int
+    header: BatchHeader
+    must_open: bool
+
+    def of(self, data: memoryview) -> memoryview:
+        return data[self.at : self.at + self.header.size_bytes]
+
+
+def _open_some(data: memoryview, found: Sequence[_Found]) -> list[Opened]:
     """At least one body, and no more once there is much in memory."""
     opened: list[Opened] = []
     size = 0
-    for at, header in found:
+    for each in found:
         try:
-            body: Opened = b"" if header.is_control else open_body(data[at : at + header.size_bytes], header)
+            body: Opened = open_body(each.of(data), each.header) if each.must_open else b""
         except PenstockError as error:
             body = error
         opened.append(body)
-        size += 0 if isinstance(body, PenstockError) or header.codec is Codec.NONE else len(body)
+        size += 0 if isinstance(body, PenstockError) or each.header.codec is Codec.NONE else len(body)
         if size >= OPENED_BYTES_MAX:
             break
     return opened
