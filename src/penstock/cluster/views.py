@@ -5,7 +5,7 @@ no view that of a topic. It goes with its topic. One whose topic is gone is none
 removed by whichever broker sees it. Every write is on the condition of the topic, whose key is never made again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,14 +100,19 @@ def views_on(image: "ClusterImage", topic_id: bytes) -> list[View]:
 def check_name(image: "ClusterImage", name: str) -> None:
     """Whether a topic or a view may get a name that no topic has. Raises TopicExists, InvalidTopic."""
     check_topic_name(name)
-    flat = name.replace(".", "_")
     for view in image.views.values():
         if view.name == name:
             raise TopicExists(f"there is a view {name!r} of topic {view.of!r}; drop it, or take another name")
-        if view.name.replace(".", "_") == flat:
-            raise InvalidTopic(
-                f"topic {name!r} collides with the view {view.name!r}: they differ in '.' and '_' only"
-            )
+    if "." in name or "_" in name:
+        _check_collision(name, (*image.by_name, *(view.name for view in image.views.values())))
+
+
+def _check_collision(name: str, names: Iterable[str]) -> None:
+    """Kafka's metrics write `.` as `_`, so it refuses two names that differ in nothing else."""
+    flat = name.replace(".", "_")
+    for known in names:
+        if known.replace(".", "_") == flat:
+            raise InvalidTopic(f"topic {name!r} collides with {known!r}: they differ only in '.' and '_'")
 
 
 def plan_view(image: "ClusterImage", view: View) -> list[Op]:

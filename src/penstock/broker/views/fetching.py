@@ -72,9 +72,9 @@ class _ViewFetch:
 
     async def run(self) -> FetchResponse:
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
+        await self._begin()
         started_s = now_s()
         until_s = started_s + max(attempt.request.max_wait_ms / 1000, SCAN_S_MIN)
-        await self._begin()
         attempt.read()
         if attempt.failed:  # what is asked for is not to be had here
             return attempt.response()
@@ -132,10 +132,10 @@ class _ViewFetch:
         return room if kept else max(room, 1)
 
     async def _scan(self, gather_until_s: float, until_s: float) -> None:
-        """Look through all partitions in turn, until there is enough, no more, or no time."""
+        """Look through all partitions in turn, once at least, until there is enough, no more, or no time."""
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
         going = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
-        while going and not self._is_worn_out and now_s() < until_s:
+        while going:
             for key, wanted in tuple(going):
                 scan, room = self._scans[key], self._room(key, wanted)
                 if key in self._failed or room <= 0:
@@ -148,7 +148,8 @@ class _ViewFetch:
                 if scan.is_at_end or key in self._failed:
                     going.remove((key, wanted))
             found = sum(scan.kept_bytes for scan in self._scans.values())
-            if found >= max(1, attempt.request.min_bytes) and now_s() >= gather_until_s:
+            is_enough = found >= max(1, attempt.request.min_bytes)
+            if self._is_worn_out or now_s() >= (gather_until_s if is_enough else until_s):
                 return
 
     def _fail(self, key: Key, error: PenstockError) -> None:
