@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues")
+PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues", "views")
 """Whole rooms without IO, clocks, dice or tasks."""
 PURE_FILES = (
     "foundation/address.py",
@@ -22,6 +22,7 @@ PURE_FILES = (
     "foundation/ids.py",
     "foundation/settings.py",
     "foundation/spark_ids.py",
+    "foundation/view_names.py",
     "log/producers.py",
     "log/transactions.py",
     "log/epochs.py",
@@ -44,6 +45,7 @@ PURE_FILES = (
     "cluster/settings.py",
     "cluster/survey.py",
     "cluster/topics.py",
+    "cluster/views.py",
     "replication/throttle.py",
     "security/credentials.py",
     "security/errors.py",

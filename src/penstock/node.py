@@ -44,6 +44,7 @@ from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
 from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.site import Site
+from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
@@ -161,7 +162,7 @@ class Node:
         for server in self._servers:
             await server.start_serving()
         upkeep = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
-        work = (*upkeep, self._controlling.run())
+        work = (*upkeep, self._views.run(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
         self._tasks[-1].add_done_callback(self._control_ended)
         self.ready = True
@@ -204,6 +205,8 @@ class Node:
             throttle=self._throttle,
         )
         self._queues = add_queues(broker)
+        self._views = broker.views
+        self._metrics.more.append(ViewMetrics(broker.views))
         self._metrics.more.append(QueueMetrics(self._queues, clock))
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker

@@ -149,6 +149,7 @@ def fetch_request(
     session_id: int = 0,
     session_epoch: int = -1,
     forgotten: Sequence[Any] = (),
+    isolation_level: int = 0,
 ) -> FetchRequest:
     """A request for partitions of one topic, from the given offsets on; sessionless unless told otherwise."""
     partitions = [
@@ -161,6 +162,7 @@ def fetch_request(
         max_bytes=max_bytes,
         session_id=session_id,
         session_epoch=session_epoch,
+        isolation_level=isolation_level,
         topics=[FetchTopic(topic=topic, partitions=partitions)] if partitions else [],
         forgotten_topics_data=forgotten,
     )

@@ -46,6 +46,7 @@ from penstock.api.settings import (
     check_positive,
 )
 from penstock.api.transaction import transaction_of
+from penstock.api.views import create_view, drop_view
 from penstock.api.working import Working
 from penstock.client.sqs import SqsClient
 
@@ -237,6 +238,24 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         """
         self._resources.check_open()
         return await self._run(lambda: seek(self._resources.lookup, group, topic, to))
+
+    # -- views
+
+    async def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
+        """Make a view of a topic: a topic to be read only, with those of its messages that match.
+
+        await mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
+        """
+        self._resources.check_open()
+        await self._run(lambda: create_view(self._resources.lookup, name, of, where, idle))
+
+    async def drop_view(self, name: str) -> None:
+        """Drop a view; its topic stays.
+
+        await mq.drop_view("orders-eu")
+        """
+        self._resources.check_open()
+        await self._run(lambda: drop_view(self._resources.lookup, name))
 
     # -- queues
 

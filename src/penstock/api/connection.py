@@ -39,6 +39,7 @@ from penstock.api.settings import (
 )
 from penstock.api.subscription import ExactlyOnce, Subscription
 from penstock.api.transaction import Transaction, transaction_of
+from penstock.api.views import create_view, drop_view
 from penstock.client.address import BOOTSTRAP_DEFAULT
 from penstock.client.signing import keys_of
 
@@ -268,6 +269,26 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         """
         self._resources.check_open()
         return seek(self._resources.lookup, group, topic, to)
+
+    # -- views
+
+    def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
+        """Make a view of a topic: a topic to be read only, with those of its messages that match.
+
+        mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
+
+        idle: drop it when nobody has read it for so long. InvalidArgument shows what is wrong with a condition.
+        """
+        self._resources.check_open()
+        create_view(self._resources.lookup, name, of, where, idle)
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view; its topic stays.
+
+        mq.drop_view("orders-eu")
+        """
+        self._resources.check_open()
+        drop_view(self._resources.lookup, name)
 
     # -- queues
 

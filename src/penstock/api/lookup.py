@@ -16,7 +16,7 @@ from confluent_kafka import (
 from confluent_kafka import (
     TopicPartition as KafkaPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.api.encoding import time_ms
 from penstock.api.errors import (
@@ -177,6 +177,33 @@ class Lookup:
         found = self._ask(lambda: self._admin.list_topics(topic, timeout=timeout_s), f"topic {topic!r}")
         error: KafkaError | None = found.topics[topic].error
         return error
+
+    def create(self, topic: str, configs: Mapping[str, str], *, exists_ok: bool = False) -> None:
+        """Make a topic with these settings, or a view. InvalidArgument says what is wrong with them."""
+        timeout_s = self._settings.timeout_s
+        (answer,) = self._admin.create_topics(
+            [NewTopic(topic, config=dict(configs))], request_timeout=timeout_s
+        ).values()
+        try:
+            answer.result()
+        except KafkaException as error:
+            refused = kafka_error(error)
+            if exists_ok and refused.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if refused.code() in (KafkaError.INVALID_CONFIG, KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION):
+                raise InvalidArgument(f"{topic!r}: {refused.str()}", code_of(refused)) from error
+            raise self._refused(refused, f"making {topic!r}") from error
+
+    def delete(self, topic: str) -> None:
+        (answer,) = self._admin.delete_topics([topic], request_timeout=self._settings.timeout_s).values()
+        self._ask(answer.result, f"deleting {topic!r}")
+
+    def config(self, topic: str, name: str) -> str | None:
+        """One setting of a topic; None if topics have none of that name."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        (answer,) = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s).values()
+        found = self._ask(answer.result, f"topic {topic!r}")
+        return str(found[name].value) if name in found else None
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """All partitions of these topics. UnknownTopic if one does not exist."""

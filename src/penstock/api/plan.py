@@ -17,6 +17,7 @@ from penstock.api.lookup import From, Topics, Wanted, start_of
 from penstock.api.progress import Progress
 from penstock.api.resources import Resources
 from penstock.api.settings import Delivery, check_positive
+from penstock.api.views import check_where, through_views
 from penstock.api.wish import Wish
 from penstock.foundation.clock import Clock
 
@@ -38,8 +39,10 @@ class SubscribePlan:
     commit_every_s: float
     idempotent_by: IdempotentBy | None
     store: Store | None
+    where: str | None = None
 
     def __post_init__(self) -> None:
+        check_where(self.where, self.reading)
         if self.reading.group == "":
             raise InvalidArgument("group='' is no name; give one, or None to read alone")
         if self.delivery is Delivery.EXACTLY_ONCE and self.idempotent_by is None:
@@ -55,10 +58,11 @@ class SubscribePlan:
         resources.check_open()
         settings, lookup, clock = resources.settings, resources.lookup, resources.clock
         progress = Progress()
+        reading = self.reading if self.where is None else through_views(self.reading, self.where, lookup)
         handled = handling(self.idempotent_by, self.store, self.reading.group)
         feed = Feed(settings, self.wish, progress, handled, clock)
         try:
-            intake = Intake(settings, lookup, self.reading, feed, clock)
+            intake = Intake(settings, lookup, reading, feed, clock)
         except BaseException:
             if handled is not None:
                 handled.close()

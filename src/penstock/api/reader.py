@@ -61,6 +61,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         delivery: DeliveryName | None = None,
         from_: From = "earliest",
         tags: str | Iterable[str] | None = None,
+        where: str | None = None,
         limit: int | None = None,
         idle_timeout_s: float | None = None,
         max_in_flight: int = 1,
@@ -78,7 +79,9 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
             print(message)  # alone: everything since then, and nothing is committed
 
         from_: where a group begins that has committed nothing, and where a reader alone does. tags: only messages
-        with one of them. limit, idle_timeout_s: when to end. idempotent_by, store: see docs/delivery.md.
+        with one of them. where: only messages that match this condition, of which the broker sends no others; the
+        topic is then a view that is made for it (docs/views.md). limit, idle_timeout_s: when to end.
+        idempotent_by, store: see docs/delivery.md.
         max_in_flight above 1: messages may be worked on at the same time, and each says when it is done().
         prefetch: how many are taken at a time; at-most-once may lose as many in a crash. processing_timeout_s: who
         needs longer for a message is given up by the group. In tasks: `async for`.
@@ -90,6 +93,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
             commit_every_s=commit_every_s,
             idempotent_by=idempotent_by,
             store=store,
+            where=where,
         )
         return self._subscribe(plan)
 

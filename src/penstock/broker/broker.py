@@ -16,9 +16,11 @@ from penstock.broker.queues.service import QueueService
 from penstock.broker.share_sessions import ShareSessions
 from penstock.broker.share_terms import TermsTable
 from penstock.broker.turns import Turns
+from penstock.broker.views.service import ViewService
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults
+from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
@@ -59,9 +61,11 @@ class Broker:
     hosting: QueuePartitions | None = None
     """The partitions with delivery state that are led here."""
     queue_service: QueueService | None = None
+    views: ViewService = field(init=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads)
         self.share_terms = TermsTable(
             image=lambda: self.metadata.image,
             configs=self.configs,
@@ -101,6 +105,7 @@ class Broker:
         found = table.get(number) if table else None
         if found is not None:
             return found
+        self._refuse_view(topic, topic_id)
         if not topic and topic_id not in self.image.topics:
             raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
         known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
@@ -113,6 +118,27 @@ class Broker:
         raise UnknownTopicOrPartition(
             f"topic {known.name!r} has {len(known.partitions)} partitions, asked for partition {number}"
         )
+
+    def view(self, topic: str | None, topic_id: bytes) -> Topic | None:
+        """The view that is asked for, by its name or (where the name is empty) id, if it is one."""
+        if not self.image.views:
+            return None
+        found = self.image.shown_by_name.get(topic) if topic else self.image.shown.get(topic_id)
+        return found if found is not None and found.view is not None else None
+
+    def _refuse_view(self, topic: str | None, topic_id: bytes) -> None:
+        found = self.view(topic, topic_id)
+        if found is not None and found.view is not None:
+            raise NotAllowedOnView(
+                f"{found.name!r} is a view of topic {found.view.of!r}, and is only read; ask this of the topic"
+            )
+
+    def readable(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """As `partition`, or that of the topic which a view is of: what is asked is the same for both."""
+        found = self.view(topic, topic_id)
+        if found is not None and found.view is not None:
+            return self.partition("", found.view.topic_id, number)
+        return self.partition(topic, topic_id, number)
 
     def replica(self, topic: str, topic_id: bytes, number: int) -> Partition:
         """As `partition`, or one that this broker follows: what is committed can be read there too (KIP-392)."""
@@ -130,14 +156,20 @@ class Broker:
         if not name and topic_id != NIL_UUID:
             by_id = self.image.topics.get(topic_id)
             if by_id is None:
+                self._refuse_view("", topic_id)
                 raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
             return by_id
         by_name = self.image.by_name.get(name or "")
         if by_name is None:
+            self._refuse_view(name, topic_id)
             raise UnknownTopicOrPartition(
                 f"there is no topic {name!r}; create it, or list topics to see what is there"
             )
         return by_name
+
+    def shown_topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
+        """As `topic`, or a view."""
+        return self.view(name, topic_id) or self.topic(name, topic_id)
 
     def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
         """Which broker decides about a key, as far as is known here; NO_LEADER if none does."""

@@ -106,7 +106,7 @@ class Coordinators:
             assert isinstance(runtime.machine, TransactionCoordinator)
             runtime.machine.settings = transaction_settings
             runtime.machine.coordinator_epoch = runtime.partition.leader_epoch
-        topics = {topic_id: topic.name for topic_id, topic in image.topics.items()}
+        topics = {topic_id: topic.name for topic_id, topic in image.shown.items()}
         deleted = {name for topic_id, name in self._topics.items() if topic_id not in topics}
         self._topics = topics
         self.groups.tell_all(TopicsChanged(deleted=frozenset(deleted)))

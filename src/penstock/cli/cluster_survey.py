@@ -8,11 +8,13 @@ from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.cluster_admin import ClusterAdmin, Resource
 from penstock.client.errors import refusal
+from penstock.client.metadata import TopicInfo
 from penstock.cluster.image import ClusterImage, Place, Placed, Topic
 from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import MIN_ISR, Health, examine, image_of
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
+from penstock.foundation.view_names import VIEW_OF
 
 HOST_ID: Final = "broker.host.id"
 
@@ -79,11 +81,17 @@ class Survey:
         return have / (whole * len(state.adding))
 
 
+async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
+    """Views have the replicas of their topics, and none of their own."""
+    found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
+    return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
+
+
 async def survey(client: KafkaClient) -> Survey:
     """Ask for all that there is."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
-    topics = await Admin(client).topics()
+    topics = await _without_views(admin, await Admin(client).topics())
     moves = await admin.reassignments()
     own = await admin.configs(Resource.BROKER, map(str, cluster.brokers), [HOST_ID, CORDONED])
     return Survey(

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "publish": "penstock.cli.publish:publish",
     "subscribe": "penstock.cli.subscribe:subscribe",
     "group": "penstock.cli.group:group",
+    "view": "penstock.cli.view:view",
     "queue": "penstock.cli.queue:queue",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",

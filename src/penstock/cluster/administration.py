@@ -26,6 +26,7 @@ from penstock.cluster.topics import (
     plan_companion,
     plan_delete,
 )
+from penstock.cluster.views import View, plan_drop, plan_view, views_on
 from penstock.coordination.store import Op, StoreUnavailable
 from penstock.foundation.errors import PenstockError, UnknownTopicId
 from penstock.foundation.ids import uuid_text
@@ -58,7 +59,7 @@ async def grow_topic(
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Delete a topic and its queues. They are gone then; the rest of its keys, if it is large, goes soon after."""
+    """Delete a topic, its queues and its views. It is gone then; the rest of its keys, if it is large, goes soon."""
 
     def plan(image: ClusterImage) -> list[Op]:
         topic = _found(image, topic_id)
@@ -66,6 +67,18 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
 
     await metadata.change(plan)
+    for view in views_on(metadata.image, topic_id):  # if this stops halfway, any broker removes the rest
+        await drop_view(metadata, view.view_id)
+
+
+async def create_view(metadata: Metadata, view: View) -> None:
+    """Make a view of the topic that it names. Raises what Kafka would answer."""
+    await metadata.change(lambda image: plan_view(image, view))
+
+
+async def drop_view(metadata: Metadata, view_id: bytes) -> None:
+    """Drop a view; nothing else goes with it. One that is gone already is fine."""
+    await metadata.change(lambda image: plan_drop(image, view_id))
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:

@@ -12,6 +12,7 @@ from penstock.cluster.partition_state import PartitionState as PartitionState
 from penstock.cluster.partition_state import Place as Place
 from penstock.cluster.partition_state import Placed as Placed
 from penstock.cluster.queues import MoveTask, Queue
+from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change, Versioned
 from penstock.foundation.ids import uuid_text
 
@@ -94,6 +95,8 @@ class Topic:
     is_queue: bool = False
     """Made for the queue of its name: it goes with it, and what is finished in it is reclaimed."""
     version: int = 0
+    view: View | None = None
+    """What makes it a view: then its partitions are those of the topic that it is a view of."""
 
     def dump(self) -> bytes:
         """Its own key, as the store holds it."""
@@ -160,8 +163,35 @@ class ClusterImage:
     """By name. One whose topic is gone is none: see cluster/queueing.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
     """By the queue that messages are moved from; the newest first."""
+    views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
+    """By their ids. One whose topic is gone is none: see cluster/views.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Versions of the keys that are not part of a topic."""
+    shown: Mapping[bytes, Topic] = field(init=False)
+    """Topics and views, as readers find them. Who writes, or looks after replicas, goes by `topics`."""
+    shown_by_name: Mapping[str, Topic] = field(init=False)
+
+    def __post_init__(self) -> None:
+        shown, by_name = self.topics, self.by_name
+        if self.views:
+            found = [_shown_view(view, self.topics[view.topic_id]) for view in self._views_with_topics()]
+            shown = {**shown, **{topic.topic_id: topic for topic in found}}
+            by_name = {**by_name, **{topic.name: topic for topic in found}}
+        object.__setattr__(self, "shown", shown)
+        object.__setattr__(self, "shown_by_name", by_name)
+
+    def _views_with_topics(self) -> Iterator[View]:
+        return (view for view in self.views.values() if view.topic_id in self.topics)
+
+    def listed_by_name(self) -> Mapping[str, Topic]:
+        """What is told to those who ask for all topics: no views that were made for one reader."""
+        if not self.views:
+            return self.by_name
+        return {
+            name: topic
+            for name, topic in self.shown_by_name.items()
+            if topic.view is None or not topic.view.is_ad_hoc
+        }
 
     def with_change(self, change: Change) -> "ClusterImage":
         """The image after a change. What it does not touch is shared with the old one: it costs by the change."""
@@ -269,6 +299,9 @@ class _Draft:
                 self._put("group_configs", keys.group_id_of(rest), value)
             case keys.QUEUES:
                 self._put("queues", rest, value and Queue.read(rest, value))
+            case keys.VIEWS:
+                view_id = keys.topic_id_of(rest)
+                self._put("views", view_id, value and View.read(view_id, value))
             case keys.QUEUE_MOVES:
                 self._put("queue_moves", rest, value and tuple(map(MoveTask.read, value)))
             case keys.CONTROLLER:
@@ -357,6 +390,18 @@ class _Draft:
         if named is not None and named.topic_id == topic.topic_id:
             others = [other for other in self._table("topics").values() if other.name == topic.name]
             self._put("by_name", topic.name, others[-1] if others else None)
+
+
+def _shown_view(view: View, source: Topic) -> Topic:
+    """A view in the form of a topic."""
+    return Topic(
+        topic_id=view.view_id,
+        name=view.name,
+        configs=view.configs(),
+        partitions=source.partitions,
+        count=source.count,
+        view=view,
+    )
 
 
 def _shown(

@@ -32,6 +32,7 @@ UNFINISHED: Final = "unfinished"
 PRODUCER_IDS: Final = "producer-ids"
 QUEUES: Final = "queues"
 QUEUE_MOVES: Final = "queue-moves"
+VIEWS: Final = "views"
 
 
 def topic(topic_id: bytes) -> str:
@@ -39,7 +40,7 @@ def topic(topic_id: bytes) -> str:
 
 
 def topic_name(name: str) -> str:
-    """Holds a topic's id while the topic exists: what makes names unique."""
+    """Holds a topic's id, or a view's, while it exists: what makes names unique."""
     return f"{TOPIC_NAMES}/{name}"
 
 
@@ -60,6 +61,11 @@ def queue(name: str) -> str:
 def queue_moves(name: str) -> str:
     """The tasks that move, or have moved, a queue's messages elsewhere."""
     return f"{QUEUE_MOVES}/{name}"
+
+
+def view(view_id: bytes) -> str:
+    """A view: its name, its filter, and the id of the topic that it is of."""
+    return f"{VIEWS}/{uuid_text(view_id)}"
 
 
 def broker(node_id: int) -> str:

@@ -16,15 +16,14 @@ from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
 from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
 from penstock.cluster.placement import open_brokers, place_replicas
 from penstock.cluster.reassignment import target_of
+from penstock.cluster.views import check_name
 from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
 from penstock.foundation.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
-    InvalidTopic,
     TopicExists,
 )
-from penstock.foundation.ids import check_topic_name
 
 OPERATIONS_MAX: Final = 100
 """Operations of one transaction. etcd takes 128 unless it is told otherwise, and ZooKeeper 1 MB of them."""
@@ -102,10 +101,9 @@ def new_partitions(
     image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults
 ) -> dict[int, PartitionState]:
     """The partitions that a topic begins with. Raises what Kafka would answer."""
-    check_topic_name(wanted.name)
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
-    _check_collision(image, wanted.name)
+    check_name(image, wanted.name)
     assignment = _assignment(image, wanted, topic_id, defaults)
     in_memory = wanted.configs.get("storage") == "memory"
     return {number: _fresh(image, replicas, in_memory) for number, replicas in assignment.items()}
@@ -158,16 +156,6 @@ def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> Par
         leader_broker_epoch=image.brokers[isr[0]].epoch,
         reserved_to=RESERVED_OFFSETS if in_memory else 0,
     )
-
-
-def _check_collision(image: ClusterImage, name: str) -> None:
-    """Kafka's metrics write `.` as `_`, so it refuses two names that differ in nothing else."""
-    flat = name.replace(".", "_")
-    if "." not in name and "_" not in name:
-        return
-    for known in image.by_name:
-        if known.replace(".", "_") == flat:
-            raise InvalidTopic(f"topic {name!r} collides with {known!r}: they differ only in '.' and '_'")
 
 
 def _assignment(

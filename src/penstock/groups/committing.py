@@ -82,7 +82,7 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
         held,
         out,
         request.group_id,
-        [(topic, held.image.by_name.get(topic.name, missing)) for topic in request.topics],
+        [(topic, held.image.shown_by_name.get(topic.name, missing)) for topic in request.topics],
         lambda places: _check_transactional(held, request, places),
         now_ms,
     )
@@ -100,8 +100,8 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
 def find_topic(held: Holder, topic: OffsetCommitRequestTopic, version: int) -> Topic | ErrorCode:
     """The topic that a client means, or what it is told if there is none."""
     if version >= IDS_FROM_VERSION:
-        return held.image.topics.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    return held.image.by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return held.image.shown.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return held.image.shown_by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _write(

@@ -382,7 +382,7 @@ class ConsumerGroup:
     def _resolve(self, draft: Draft[GroupState], is_urgent: bool, now_ms: int) -> None:
         """Resolve expressions and look at the topics: a new group epoch if that changes anything, or if urgent."""
         image = self.image
-        resolved = self._patterns.resolve(draft.state.expressions(), image.by_name)
+        resolved = self._patterns.resolve(draft.state.expressions(), image.listed_by_name())
         gone = [text for text in draft.state.regexes if text not in resolved]
         draft.put(*(consumer_records.without_regex(self.group_id, text) for text in gone))
         for text, topics in resolved.items():

@@ -46,8 +46,8 @@ def _assignment(places: Iterable[TopicIdPartition], image: ClusterImage) -> Assi
     """Topics that are gone have no names, and are left out."""
     return Assignment(
         topic_partitions=[
-            TopicPartitions(topic_id=topic_id, topic_name=image.topics[topic_id].name, partitions=numbers)
+            TopicPartitions(topic_id=topic_id, topic_name=image.shown[topic_id].name, partitions=numbers)
             for topic_id, numbers in by_topic(places).items()
-            if topic_id in image.topics
+            if topic_id in image.shown
         ]
     )

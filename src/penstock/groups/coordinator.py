@@ -387,7 +387,7 @@ class GroupCoordinator:
 
     def _stale_places(self, topic: str) -> list[tuple[str, int]]:
         """Groups and partitions whose offsets are not those of the topic that has the name now."""
-        known = self.image.by_name.get(topic)
+        known = self.image.shown_by_name.get(topic)
         topic_id = known.topic_id if known else None
         offsets = list(self.offsets.of_topic(topic))
         current = {(group_id, number) for group_id, number, found in offsets if found.topic_id == topic_id}

@@ -34,9 +34,9 @@ def write_assignment(places: Iterable[TopicIdPartition], image: ClusterImage, me
     """An assignment in the version of a member's metadata. Topics that are gone have no names, and are left out."""
     version = _version_of(metadata)
     topics = [
-        AssignedTopic(topic=image.topics[topic_id].name, partitions=numbers)
+        AssignedTopic(topic=image.shown[topic_id].name, partitions=numbers)
         for topic_id, numbers in by_topic(places).items()
-        if topic_id in image.topics
+        if topic_id in image.shown
     ]
     assignment = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None)
     return version.to_bytes(_AFTER_VERSION, "big") + encode_bytes(assignment, version)
@@ -45,9 +45,9 @@ def write_assignment(places: Iterable[TopicIdPartition], image: ClusterImage, me
 def places_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset[TopicIdPartition]:
     """Partitions by the ids of their topics, as far as these are there."""
     return frozenset(
-        TopicIdPartition(image.by_name[entry.topic].topic_id, number)
+        TopicIdPartition(image.shown_by_name[entry.topic].topic_id, number)
         for entry in topics
-        if entry.topic in image.by_name
+        if entry.topic in image.shown_by_name
         for number in entry.partitions
     )
 

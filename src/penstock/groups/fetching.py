@@ -109,7 +109,7 @@ class _Reading:
 
     def topic(self, wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
         image = self._held.image
-        known = image.topics.get(wanted.topic_id) if self._by_id else image.by_name.get(wanted.name)
+        known = image.shown.get(wanted.topic_id) if self._by_id else image.shown_by_name.get(wanted.name)
         if known is None and self._by_id:
             answers = [_nothing(number, ErrorCode.UNKNOWN_TOPIC_ID) for number in wanted.partition_indexes]
             return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=answers)
@@ -120,7 +120,7 @@ class _Reading:
         """Whatever is committed. Those who want ids are not told of topics that have none any more."""
         topics = []
         for name, table in self._offsets.items():
-            known = self._held.image.by_name.get(name)
+            known = self._held.image.shown_by_name.get(name)
             if known is not None or not self._by_id:
                 topics.append(self._answer(name, known.topic_id if known else NIL_UUID, table))
         return topics
@@ -181,7 +181,7 @@ def delete(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
 def _delete(
     held: Holder, out: Outbox, group: Group, group_id: str, topic: OffsetDeleteRequestTopic
 ) -> Sequence[OffsetDeleteResponsePartition]:
-    known = held.image.by_name.get(topic.name)
+    known = held.image.shown_by_name.get(topic.name)
     is_read = group.subscribes_to(topic.name)
     answers = []
     for partition in topic.partitions:

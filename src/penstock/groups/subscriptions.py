@@ -89,7 +89,7 @@ def metadata_hash(names: Iterable[str], image: ClusterImage) -> int:
     digest = blake2b(digest_size=8)
     found = False
     for name in sorted(names):
-        topic = image.by_name.get(name)
+        topic = image.shown_by_name.get(name)
         if topic is not None:
             found = True
             digest.update(topic.topic_id)

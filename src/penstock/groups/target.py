@@ -20,7 +20,7 @@ def preferred_assignor(members: Iterable[Member], known: Sequence[str]) -> str:
 
 def topic_ids(names: Iterable[str], image: ClusterImage) -> frozenset[bytes]:
     """Of the topics that are there."""
-    found = (image.by_name.get(name) for name in names)
+    found = (image.shown_by_name.get(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
@@ -39,7 +39,7 @@ def new_target(
         held = targets.get(member.member_id, nothing)
         subscribers.append(Subscriber(member.member_id, member.instance_id, topics, held))
     partitions = {
-        topic_id: sorted(image.topics[topic_id].partitions) for topic_id in frozenset().union(*wanted.values())
+        topic_id: sorted(image.shown[topic_id].partitions) for topic_id in frozenset().union(*wanted.values())
     }
     assign = ASSIGNORS[preferred_assignor(state.members.values(), assignors)]
     for member_id, share in assign(subscribers, partitions).items():

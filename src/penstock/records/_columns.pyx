@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 
-REVISION = 3  # see kernel.py
+REVISION = 4  # see kernel.py
 
 cdef enum:
     HEADER_BYTES = 61  # of a batch; see batch.py for these
@@ -414,3 +414,4 @@ def list_headers(body, at, count):
 include "_columns_write.pxi"
 include "_columns_rows.pxi"
 include "_columns_keys.pxi"
+include "_columns_filter.pxi"

@@ -6,6 +6,17 @@ from hashlib import blake2b
 from itertools import compress
 
 from penstock.foundation.errors import CorruptMessage, MessageTooLarge
+from penstock.records._columns_filter_pure import (
+    both,
+    either,
+    match_flag,
+    match_ints,
+    match_null,
+    match_numbers,
+    match_pieces,
+    match_text,
+    match_texts,
+)
 from penstock.records._columns_write_pure import encode, encode_rows, piece, spread
 from penstock.records.layout import (
     BROKER_ONLY,
@@ -22,14 +33,23 @@ from penstock.records.layout import (
 from penstock.records.varint import decode_varint, decode_varlong
 
 __all__ = [
+    "both",
     "client_header",
     "count_records",
     "decode",
+    "either",
     "encode",
     "encode_rows",
     "find_header",
     "gather",
     "list_headers",
+    "match_flag",
+    "match_ints",
+    "match_null",
+    "match_numbers",
+    "match_pieces",
+    "match_text",
+    "match_texts",
     "new_key_table",
     "select",
     "spread",

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from penstock.records import kernel
-from penstock.records.batch import LENGTH_MAX, assemble, check_shape, read_header
+from penstock.records.batch import LENGTH_MAX, BatchHeader, assemble, check_shape, read_header
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
 from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
 
@@ -55,6 +55,22 @@ class Columns:
         ) = columns
         self.count = len(self.offsets)
 
+    def part(self, start: int, end: int) -> "Columns":
+        """The rows [start, end); positions stay those into `body`."""
+        columns = (
+            self.offsets,
+            self.timestamps,
+            self.key_at,
+            self.key_len,
+            self.value_at,
+            self.value_len,
+            self.headers_at,
+            self.headers_count,
+            self.record_at,
+            self.record_len,
+        )
+        return Columns(self.body, tuple(column[start:end] for column in columns))
+
     def key(self, row: int) -> bytes | None:
         return self._cell(self.key_at[row], self.key_len[row])
 
@@ -72,10 +88,18 @@ def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Co
     """
     header = read_header(batch)
     check_shape(batch, 0, header)
+    return columns_of(header, open_body(batch, header, max_bytes))
+
+
+def open_body(batch: Buffer, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The records of a batch, decompressed."""
     body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     codec = header.codec
-    if codec is not Codec.NONE:
-        body = decompress(codec, body, min(max_bytes, LENGTH_MAX))  # positions are int32
+    return body if codec is Codec.NONE else decompress(codec, body, min(max_bytes, LENGTH_MAX))  # positions are int32
+
+
+def columns_of(header: BatchHeader, body: Buffer) -> Columns:
+    """As `decode_columns`, of a body that is open already."""
     same_timestamp = header.is_log_append_time
     columns = kernel.active.decode(
         body,

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
-REVISION: Final = 3
+REVISION: Final = 4
 """Counted up with every change of what the twins offer."""
 
 try:
@@ -111,6 +111,49 @@ class Kernel(Protocol):
 
         The records, how many they are, and their greatest timestamp.
         """
+
+    # Filters. The column `body, at, length` is that of `Columns` or `find_header`. A byte for each record: 1 if it
+    # matches, 0 if not, 2 where there is nothing to compare. Where the byte in `live` is 0, it is 0 without a look.
+
+    def match_text(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, value: Buffer) -> bytes:
+        """Bytes compared with a value; `op` is 0 to 5 for =, <>, <, <=, >, >=."""
+
+    def match_texts(
+        self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, values: Sequence[Buffer]
+    ) -> bytes:
+        """Whether the bytes are among these values."""
+
+    def match_flag(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted: bool) -> bytes:
+        """Whether the bytes say true, or false; 2 if they say neither."""
+
+    def match_numbers(
+        self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
+    ) -> bytes:
+        """Bytes read as a decimal number and compared with any of these; 2 where they are none."""
+
+    def match_pieces(
+        self,
+        body: Buffer,
+        at: Ints,
+        length: Ints,
+        live: Buffer | None,
+        pieces: Sequence[Buffer],
+        from_start: bool,
+        to_end: bool,
+    ) -> bytes:
+        """Whether the bytes hold these pieces one after another, the first at their start, the last at their end."""
+
+    def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
+        """A column of 64-bit numbers compared with a value."""
+
+    def match_null(self, length: Ints) -> bytes:
+        """Whether there is nothing in a column."""
+
+    def both(self, a: Buffer, b: Buffer) -> bytes:
+        """SQL's AND of two such results."""
+
+    def either(self, a: Buffer, b: Buffer) -> bytes:
+        """SQL's OR."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""

@@ -154,18 +154,14 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 
 
 def refuse_unknown(
-    wanted: AddPartitionsToTxnTransaction, exists: Callable[[TopicPartition], bool]
+    wanted: AddPartitionsToTxnTransaction, what_is: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResult | None:
-    """The answer if some partition does not exist: then none is added. Asked by who knows the topics."""
-    partitions = partitions_of(wanted.topics)
-    if all(map(exists, partitions)):
+    """The answer if some partition cannot be written to: then none is added. Asked by who knows the topics."""
+    codes = {one: what_is(one) for one in partitions_of(wanted.topics)}
+    if not any(codes.values()):
         return None
     return result(
-        wanted.transactional_id,
-        {
-            one: ErrorCode.OPERATION_NOT_ATTEMPTED if exists(one) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for one in partitions
-        },
+        wanted.transactional_id, {one: code or ErrorCode.OPERATION_NOT_ATTEMPTED for one, code in codes.items()}
     )
 
 

@@ -300,7 +300,10 @@ def test_a_producer_is_told_in_words_that_it_knows(code: ErrorCode, newer: Error
 
 
 def test_if_one_partition_does_not_exist_the_others_are_not_attempted() -> None:
-    refused = refuse_unknown(wanted("id", ProducerKey(1, 0), A, B, C), lambda one: one != B)
+    def what_is(one: TopicPartition) -> ErrorCode:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one == B else ErrorCode.NONE
+
+    refused = refuse_unknown(wanted("id", ProducerKey(1, 0), A, B, C), what_is)
     assert refused is not None
     assert refused.transactional_id == "id"
     assert of_result(refused) == {
@@ -311,7 +314,7 @@ def test_if_one_partition_does_not_exist_the_others_are_not_attempted() -> None:
 
 
 def test_if_all_partitions_exist_nothing_is_refused() -> None:
-    assert refuse_unknown(wanted("id", ProducerKey(1, 0), A, B), lambda one: True) is None
+    assert refuse_unknown(wanted("id", ProducerKey(1, 0), A, B), lambda one: ErrorCode.NONE) is None
 
 
 def test_one_reason_can_be_that_of_all() -> None:

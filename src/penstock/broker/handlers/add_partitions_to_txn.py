@@ -7,6 +7,8 @@ from penstock.broker.asking import Gathering, command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.cluster.views import NotAllowedOnView
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions import joining
@@ -22,15 +24,18 @@ from penstock.wire.messages.add_partitions_to_txn import (
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker: Broker) -> None:
     version, topics = call.version, broker.image.by_name
 
-    def exists(one: TopicPartition) -> bool:
+    def what_is(one: TopicPartition) -> ErrorCode:
         topic = topics.get(one.topic)
-        return topic is not None and one.partition in topic.partitions
+        if topic is not None and one.partition in topic.partitions:
+            return ErrorCode.NONE
+        is_view = topic is None and one.topic in broker.image.shown_by_name
+        return NotAllowedOnView.code if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     wanted = joining.transactions_of(request, version)
     gathering = Gathering(call, len(wanted), partial(_merge, version))
     for number, one in enumerate(wanted):
         take = gathering.taker(number, partial(_refused, one, version))
-        unknown = joining.refuse_unknown(one, exists)
+        unknown = joining.refuse_unknown(one, what_is)
         if unknown is not None:
             take(joining.response([unknown], version))
         else:

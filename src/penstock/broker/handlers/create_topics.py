@@ -6,6 +6,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import check_topic_configs
 from penstock.broker.registry import handles
+from penstock.broker.views.administration import check_no_ad_hoc, create_view, is_view
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import Topic
 from penstock.cluster.topics import NewTopic, new_partitions
@@ -30,7 +31,8 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
         try:
             if counts[name] > 1:
                 raise InvalidRequest(f"the request names topic {name!r} {counts[name]} times")
-            results.append(await _create(topic, request.validate_only, broker))
+            make = create_view if is_view(topic) else _create
+            results.append(await make(topic, request.validate_only, broker))
         except PenstockError as error:
             results.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
@@ -38,6 +40,7 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
 
 async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) -> CreatableTopicResult:
     wanted = _wanted(topic)
+    check_no_ad_hoc(wanted.name)
     check_topic_configs(wanted.configs, broker.configs)
     topic_id = broker.new_topic_id()
     defaults = broker.topic_defaults()

@@ -1,9 +1,9 @@
-"""DeleteTopics, by name or by id."""
+"""DeleteTopics, by name or by id; a view is dropped by it, and its topic stays."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.cluster.administration import delete_topic
+from penstock.cluster.administration import delete_topic, drop_view
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -33,9 +33,12 @@ async def _delete(wanted: DeleteTopicState, broker: Broker) -> DeletableTopicRes
             raise DeletionDisabled("topics may not be deleted: delete.topic.enable is false")
         if name and topic_id != NIL_UUID:
             raise InvalidRequest("name a topic, or give its id, not both")
-        topic = broker.topic(name, topic_id)
+        topic = broker.shown_topic(name, topic_id)
         name, topic_id = topic.name, topic.topic_id
-        await delete_topic(broker.metadata, topic_id)
+        if topic.view is not None:
+            await drop_view(broker.metadata, topic_id)
+        else:
+            await delete_topic(broker.metadata, topic_id)
     except PenstockError as error:
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=0)

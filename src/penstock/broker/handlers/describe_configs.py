@@ -6,6 +6,7 @@ from penstock.broker.config_admin import Resource
 from penstock.broker.configs import Source, Value
 from penstock.broker.registry import handles
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
+from penstock.broker.views.administration import VIEW_SETTINGS, view_values
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.settings import Setting
 from penstock.groups.group_configs import GROUP_CONFIGS
@@ -49,7 +50,9 @@ def describe_configs(request: DescribeConfigsRequest, call: Call, broker: Broker
 def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Setting, list[Value]]]:
     configs = broker.configs
     if resource.resource_type == Resource.TOPIC:
-        topic = broker.topic(resource.resource_name)
+        topic = broker.shown_topic(resource.resource_name)
+        if topic.view is not None:
+            return view_values(topic.view, broker)
         return [(setting, configs.topic_values(setting, topic.configs)) for setting in LOG_SETTINGS]
     if resource.resource_type == Resource.BROKER:
         if resource.resource_name == "":
@@ -74,7 +77,7 @@ def _entry(setting: Setting, values: list[Value], request: DescribeConfigsReques
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=values[0].text,
-        read_only=setting.name in READ_ONLY,
+        read_only=setting.name in READ_ONLY or setting.name in VIEW_SETTINGS.by_name,
         config_source=values[0].source,
         is_sensitive=False,
         synonyms=[

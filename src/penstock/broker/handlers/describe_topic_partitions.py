@@ -23,8 +23,8 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call, broker: Broker
 ) -> DescribeTopicPartitionsResponse:
-    by_name = broker.image.by_name
-    names = sorted({topic.name for topic in request.topics} or by_name)
+    by_name = broker.image.shown_by_name
+    names = sorted({topic.name for topic in request.topics} or broker.image.listed_by_name())
     start = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]

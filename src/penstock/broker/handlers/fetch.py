@@ -8,6 +8,8 @@ from penstock.broker.call import Call
 from penstock.broker.fetch_sessions import FetchPlan, Key
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
+from penstock.broker.views.fetching import answer_views, has_views
+from penstock.broker.views.scanning import Scan
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
@@ -41,7 +43,10 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
         plan = broker.sessions.plan(request, broker.clock.now_ms())
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
-    attempt = _Attempt(request, plan, broker, is_stable)
+    attempt = Attempt(request, plan, broker, is_stable)
+    if broker.image.views and attempt.follower is None and has_views(plan, broker):
+        answer_views(attempt, call)
+        return None
     attempt.read()
     if attempt.cold:
         return _read_cold(attempt)
@@ -51,7 +56,7 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
     return None
 
 
-class _Attempt:
+class Attempt:
     """One look at all the partitions that a request wants."""
 
     def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
@@ -65,6 +70,10 @@ class _Attempt:
         self.cold: list[ColdRead] = []
         self.got_bytes = 0
         self.throttled_bytes = 0
+        self.scans: dict[Key, Scan] | None = None
+        """How far the partitions of views have been looked through, where there are any (broker/views/)."""
+        self.failures: dict[Key, PenstockError] = {}
+        """What looking through some of them has come to."""
         self.held_back: set[Key] = set()
         """Partitions that a follower gets nothing of before it may have more (KIP-73)."""
         self.failed = False
@@ -101,6 +110,10 @@ class _Attempt:
         if nearer is not None:
             self.failed = True  # there is nothing to wait for here
             return _nothing_yet(partition, wanted, nearer)
+        if self.scans is not None and key in self.scans:
+            if key in self.failures:
+                raise self.failures[key]
+            return self._viewed(self.scans[key], partition, wanted)
         records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
@@ -121,8 +134,23 @@ class _Attempt:
             records=records,
         )
 
+    def _viewed(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
+        """What was found. What was aborted has been left out already, so that none of it is named."""
+        self.got_bytes += scan.kept_bytes
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=[] if self.is_stable else None,
+            records=scan.records,
+        )
+
     def find(self, key: Key) -> Partition:
-        """The partition that is asked for. Raises Kafka's errors."""
+        """The partition that is asked for; of a view, that of its topic. Raises Kafka's errors."""
+        if self.scans is not None and key in self.scans:
+            return self.broker.replica("", self.scans[key].topic_id, key[2])
         return self.broker.replica(*key) if self.follower is None else self.broker.followed(*key)
 
     def _serve(
@@ -250,7 +278,7 @@ def _refusal(number: int, error: PenstockError, start_offset: int = -1) -> Parti
     )
 
 
-async def _read_cold(attempt: _Attempt) -> FetchResponse:
+async def _read_cold(attempt: Attempt) -> FetchResponse:
     """Some of it lies on the device only: have it read into the page cache on a thread, then look again."""
     loop = asyncio.get_running_loop()
     for _ in range(WARM_ATTEMPTS):
@@ -267,7 +295,7 @@ async def _read_cold(attempt: _Attempt) -> FetchResponse:
 class _Parked:
     """A request that waits for more bytes, or for its time to be up."""
 
-    def __init__(self, attempt: _Attempt, call: Call) -> None:
+    def __init__(self, attempt: Attempt, call: Call) -> None:
         self._attempt = attempt
         self._call = call
         self._tickets: list[tuple[Callable[[int], None], int]] = []

@@ -37,7 +37,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> Lis
         answers = []
         for wanted in topic.partitions:
             try:
-                partition = broker.partition(topic.name, b"", wanted.partition_index)
+                partition = broker.readable(topic.name, b"", wanted.partition_index)
                 partition.check_epoch(wanted.current_leader_epoch)
                 is_stable = wants_committed(request.isolation_level)
                 answers.append(_find(partition, wanted, is_stable))

@@ -13,6 +13,7 @@ from penstock.cluster.topics import NewTopic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, TopicExists
 from penstock.foundation.ids import check_topic_name
+from penstock.foundation.view_names import AD_HOC
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -45,7 +46,9 @@ def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataRe
 def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation:
         return []
-    names = [topic.name for topic in request.topics if topic.name and topic.name not in broker.image.by_name]
+    known = broker.image.shown_by_name
+    names = [topic.name for topic in request.topics if topic.name and topic.name not in known]
+    names = [name for name in names if not AD_HOC.fullmatch(name)]  # a view that was dropped for nobody read it
     return names if names and broker.configs["auto.create.topics.enable"] else []
 
 
@@ -74,7 +77,7 @@ def _describe(
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     # Version 0 cannot say null, and means all topics when it names none.
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [describe_topic(topic, operations) for topic in image.by_name.values()]
+        topics = [describe_topic(topic, operations) for topic in image.listed_by_name().values()]
     else:
         topics = [_described(wanted, broker, operations, refused) for wanted in request.topics]
     return MetadataResponse(
@@ -97,9 +100,12 @@ def _described(
     try:
         if wanted.name in refused:
             raise refused[wanted.name]
-        if wanted.name and wanted.name not in broker.image.by_name:
+        if wanted.name and wanted.name not in broker.image.shown_by_name:
             check_topic_name(wanted.name)  # a name that no topic can have is not worth asking for again
-        return describe_topic(broker.topic(wanted.name, wanted.topic_id), operations)
+        topic = broker.shown_topic(wanted.name, wanted.topic_id)
+        if topic.view is not None:
+            broker.views.note_read(topic.view)  # or who reads slowly would find it gone
+        return describe_topic(topic, operations)
     except PenstockError as error:
         return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())
 

@@ -22,7 +22,7 @@ def offset_for_leader_epoch(
         results = []
         for wanted in topic.partitions:
             try:
-                partition = broker.partition(topic.topic, b"", wanted.partition)
+                partition = broker.readable(topic.topic, b"", wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
                 epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
             except PenstockError as error:

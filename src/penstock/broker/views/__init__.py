@@ -1,0 +1,1 @@
+"""Views put to work: topics read through filters."""

@@ -1,0 +1,171 @@
+"""`penstock view`: topics seen through filters, made, listed, described and dropped."""
+
+from random import Random
+
+import click
+
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.deleting import delete_each
+from penstock.client.admin import Admin
+from penstock.client.cluster import KafkaClient
+from penstock.client.errors import ServerError
+from penstock.client.views import ViewInfo, Views
+from penstock.foundation.codes import ErrorCode
+
+
+@click.group()
+def view() -> None:
+    """Topics seen through filters: any Kafka client reads only what matches.
+
+    \b
+    Examples:
+      penstock view create orders-eu --of orders --where "tag IN ('eu', 'uk') AND priority > 3"
+      penstock view list
+      penstock subscribe orders-eu
+      penstock view drop orders-eu
+    """
+
+
+@view.command()
+@click.argument("name")
+@click.option("--of", "of", required=True, metavar="TOPIC", help="The topic to look at.")
+@click.option("--where", required=True, metavar="CONDITION", help="Which of its records are in the view.")
+@click.option("--if-not-exists", is_flag=True, help="Be content if the same view is there already.")
+@bootstrap_option
+@json_option
+def create(name: str, of: str, where: str, if_not_exists: bool, bootstrap: str, as_json: bool) -> None:
+    """Make a view of a topic. It takes no space, and can be read at once, from the topic's first record on.
+
+    A condition compares headers (by their names; `tag` is one), key, timestamp, partition and JSON fields of the
+    value ($.customer.country) with values: = <> < <= > >=, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT.
+
+    \b
+    Examples:
+      penstock view create orders-eu --of orders --where "tag = 'eu'"
+      penstock view create big --of orders --where "\\$.total > 1000 AND priority IN (1, 2)"
+      penstock view create today --of orders --where "timestamp >= '2026-01-31T00:00:00Z'"
+    """
+
+    async def work() -> tuple[int, bool]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            views = Views(client)
+            try:
+                return await views.create(name, of=of, where=where), True
+            except ServerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                    raise
+                known = await views.one(name)
+                if (known.of, known.where) != (of, where.strip()):
+                    raise ServerError(
+                        error.code, f"there is a view {name!r} already, of {known.of!r} where {known.where}"
+                    ) from error
+                return known.partitions, False
+
+    try:
+        count, created = run(work())
+    except ServerError as error:
+        if "\n" in str(error):  # the place in the condition is marked on a line of its own
+            raise click.ClickException(str(error)) from error
+        raise
+    if as_json:
+        echo_json({"view": name, "of": of, "where": where, "partitions": count, "created": created})
+    else:
+        verb = "created view" if created else "there is already a view"
+        click.echo(f"{verb} {name} of topic {of}: {plural(count, 'partition')}")
+
+
+@view.command(name="list")
+@click.option("--of", "of", metavar="TOPIC", help="Only those of this topic.")
+@bootstrap_option
+@json_option
+def list_(of: str | None, bootstrap: str, as_json: bool) -> None:
+    """List views. Those that a program has made for itself are not listed; they go when nobody reads them.
+
+    \b
+    Examples:
+      penstock view list
+      penstock view list --of orders --json
+    """
+
+    async def work() -> list[ViewInfo]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            return await Views(client).all(of)
+
+    found = run(work())
+    if as_json:
+        for each in found:
+            echo_json(_as_json(each))
+    elif found:
+        rows = [[each.name, each.of, each.partitions, each.where] for each in found]
+        echo_table(["VIEW", "OF", "#PARTITIONS", "WHERE"], rows)
+    else:
+        click.echo(
+            "There are no views yet; make one with `penstock view create NAME --of TOPIC --where ...`.", err=True
+        )
+
+
+def _as_json(found: ViewInfo) -> dict[str, object]:
+    return {
+        "view": found.name,
+        "of": found.of,
+        "where": found.where,
+        "partitions": found.partitions,
+        "idle_ms": found.idle_ms,
+    }
+
+
+@view.command()
+@click.argument("name")
+@bootstrap_option
+@json_option
+def describe(name: str, bootstrap: str, as_json: bool) -> None:
+    """What a view shows of its topic. Its partitions, leaders and offsets are the topic's.
+
+    \b
+    Examples:
+      penstock view describe orders-eu
+      penstock view describe orders-eu --json
+    """
+
+    async def work() -> tuple[ViewInfo, list[list[object]]]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            found = await Views(client).one(name)
+            rows: list[list[object]] = []
+            for partition in await Admin(client).describe(name):
+                held = partition.held
+                rows.append(
+                    [
+                        partition.name.partition,
+                        partition.leader,
+                        ",".join(map(str, partition.isr)),
+                        "?" if held is None else held.start,
+                        "?" if held is None else held.end,
+                    ]
+                )
+            return found, rows
+
+    found, rows = run(work())
+    columns = ["PARTITION", "LEADER", "ISR", "FIRST", "END"]
+    if as_json:
+        names = [column.lower() for column in columns]
+        echo_json(_as_json(found) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]})
+        return
+    click.echo(f"view {found.name} of topic {found.of}\nwhere {found.where}")
+    if found.idle_ms:
+        click.echo(f"dropped when nobody has read it for {found.idle_ms / 1000:g} s")
+    echo_table(columns, rows)
+
+
+@view.command()
+@click.argument("names", nargs=-1, required=True)
+@bootstrap_option
+@json_option
+def drop(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+    """Drop views. Their topics stay as they are; groups forget where they were in the views.
+
+    \b
+    Examples:
+      penstock view drop orders-eu
+      penstock view drop orders-eu orders-us
+    """
+    delete_each("view", names, lambda client, name: Views(client).drop(name), bootstrap, as_json)

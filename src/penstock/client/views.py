@@ -1,0 +1,72 @@
+"""Views: made, listed, described and dropped, by the same requests as topics."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import KafkaClient
+from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.errors import refusal
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
+
+_KEYS: Final = [VIEW_OF, VIEW_WHERE, VIEW_IDLE_MS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInfo:
+    """A view as a client learns of it."""
+
+    name: str
+    of: str
+    where: str
+    idle_ms: int
+    partitions: int
+
+
+class Views:
+    """What is done to views."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._admin = Admin(client)
+        self._cluster = ClusterAdmin(client)
+
+    async def create(self, name: str, *, of: str, where: str, idle_ms: int = 0) -> int:
+        """Make a view of a topic; how many partitions it has."""
+        configs = {VIEW_OF: of, VIEW_WHERE: where}
+        if idle_ms:
+            configs[VIEW_IDLE_MS] = str(idle_ms)
+        partitions, _ = await self._admin.create(name, configs=configs)
+        return partitions
+
+    async def all(self, of: str | None = None) -> list[ViewInfo]:
+        """All views, or those of a topic. One that was made for a reader is found by its name only."""
+        topics = {topic.name: len(topic.partitions) for topic in await self._admin.topics()}
+        found = await self._cluster.configs(Resource.TOPIC, topics, _KEYS)
+        views = [_info(name, values, topics[name]) for name, values in sorted(found.items()) if values.get(VIEW_OF)]
+        return [view for view in views if of is None or view.of == of]
+
+    async def one(self, name: str) -> ViewInfo:
+        """A view by its name."""
+        topic = await self._admin.topic(name)
+        found = await self._cluster.configs(Resource.TOPIC, [name], _KEYS)
+        if not found.get(name, {}).get(VIEW_OF):
+            raise refusal(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, name, f"{name!r} is a topic, and no view; use `penstock topic`"
+            )
+        return _info(name, found[name], len(topic.partitions))
+
+    async def drop(self, name: str) -> None:
+        """Drop a view. Raises for a topic, which would be deleted with all that is in it."""
+        await self.one(name)
+        await self._admin.delete(name)
+
+
+def _info(name: str, values: "dict[str, str | None]", partitions: int) -> ViewInfo:
+    return ViewInfo(
+        name=name,
+        of=values.get(VIEW_OF) or "",
+        where=values.get(VIEW_WHERE) or "",
+        idle_ms=int(values.get(VIEW_IDLE_MS) or 0),
+        partitions=partitions,
+    )

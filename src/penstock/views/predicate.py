@@ -1,0 +1,144 @@
+"""An expression compiled into a predicate over columns: which records of a batch match. Pure.
+
+Comparisons of headers, keys and times are loops of the kernel over a whole batch. Those that need a Python object for
+each record (JSON, patterns with `_`) come last, for the records that are still in question, and in portions, so that
+whoever asks can do something else in between.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Final
+
+from penstock.records import kernel
+from penstock.records.columns import Columns
+from penstock.records.layout import Buffer
+from penstock.views.nodes import ORDER, all_of, compiled
+from penstock.views.parsing import parse
+from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
+from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
+
+Outer = Callable[[int, int], bool]
+"""Whether something may be true of records in a partition that are no later than a time."""
+PORTION_ROWS: Final = 256
+PORTION_BYTES: Final = 128 << 10
+"""What is looked at record by record before the caller has its turn."""
+
+
+class Predicate:
+    """Says which records match. Made by `compile_expression`; it has no state and may be used by many."""
+
+    __slots__ = ("_cheap", "_costly", "_outer", "text")
+
+    def __init__(self, text: str, cheap: States | None, costly: States | None, outer: tuple[Outer, ...] = ()) -> None:
+        self.text = text
+        self._cheap = cheap
+        self._costly = costly
+        self._outer = outer
+
+    def may_match(self, partition: int, max_timestamp_ms: int) -> bool:
+        """Whether a batch has to be opened: not if its partition, or its latest time, says enough."""
+        return all(may_hold(partition, max_timestamp_ms) for may_hold in self._outer)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether it opens records one by one."""
+        return self._costly is not None
+
+    def matching(self, columns: Columns, partition: int, first_row: int = 0) -> "Matching":
+        """Find out about the records from `first_row` on."""
+        return Matching(self, Rows(columns, partition), first_row)
+
+
+class Matching:
+    """A predicate put to the records of one batch, in portions: `for _ in matching: ...`, then `mask`."""
+
+    __slots__ = ("_first", "_predicate", "_rows", "mask", "unknown")
+
+    def __init__(self, predicate: Predicate, rows: Rows, first_row: int) -> None:
+        self._predicate = predicate
+        self._rows = rows
+        self._first = first_row
+        self.mask = b""
+        """A byte for each record: 1 if it matches. Whole when the loop is over."""
+        self.unknown = 0
+        """Records that could not be judged: no such header, not JSON, not a number."""
+
+    def __iter__(self) -> Iterator[None]:
+        rows, first = self._rows, self._first
+        live = bytes(first) + b"\x01" * (rows.count - first) if first else None
+        cheap, costly = self._predicate._cheap, self._predicate._costly
+        if cheap is not None:
+            live = self._note(cheap(rows, live), live)
+        if costly is None:
+            assert live is not None
+            self.mask = live
+            return
+        mask = bytearray(rows.count)
+        for start, end, part_live in _portions(rows, live):
+            found = self._note(costly(rows.part(start, end), part_live), part_live)
+            mask[start:end] = found
+            yield
+        self.mask = bytes(mask)
+
+    def _note(self, states: bytes, live: Buffer | None) -> bytes:
+        """The rows of which it is true."""
+        if live is not None:
+            states = kernel.active.both(states, live)
+        if UNKNOWN in states:
+            self.unknown += states.count(UNKNOWN)
+            return states.translate(IS_TRUE)
+        return states
+
+
+def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]]:
+    """Ranges of rows with few of them in question."""
+    sizes, count = rows.columns.value_len, rows.count
+    live = b"\x01" * count if live is None else live
+    start = number = size = 0
+    for row in compress(range(count), live):
+        number += 1
+        size += max(0, sizes[row])
+        if number >= PORTION_ROWS or size >= PORTION_BYTES:
+            yield start, row + 1, live[start : row + 1]
+            start, number, size = row + 1, 0, 0
+    if number:
+        yield start, count, live[start:count]
+
+
+def compile_expression(text: str) -> Predicate:
+    """The predicate of an expression. Raises BadExpression."""
+    return compile_term(text, parse(text))
+
+
+def compile_term(text: str, term: Term) -> Predicate:
+    parts = _flat(term)
+    nodes = [compiled(part) for part in parts]
+    cheap = [node for node in nodes if not node.is_costly]
+    costly = [node for node in nodes if node.is_costly]
+    return Predicate(
+        text,
+        all_of(cheap, top=True).states if cheap else None,
+        all_of(costly, top=True).states if costly else None,
+        tuple(outer for outer in map(_outer, parts) if outer is not None),
+    )
+
+
+def _outer(part: Term) -> Outer | None:
+    """What can be told of a batch from outside about something that must be true of its records."""
+    match part:
+        case Compare(Partition(), op, value):
+            return lambda partition, _: ORDER[op](partition, value)
+        case Among(Partition(), values):
+            return lambda partition, _: partition in values
+        case Compare(Timestamp(), Op.GE | Op.EQ, int(least)):
+            return lambda _, max_timestamp_ms: max_timestamp_ms >= least
+        case Compare(Timestamp(), Op.GT, int(least)):
+            return lambda _, max_timestamp_ms: max_timestamp_ms > least
+    return None
+
+
+def _flat(term: Term) -> list[Term]:
+    """What must all be true."""
+    if not isinstance(term, And):
+        return [term]
+    return [part for each in term.parts for part in _flat(each)]
