@@ -262,14 +262,17 @@ def read_marker(batch: Buffer) -> Marker | None:
     return None
 
 
-def skip_marker(offset: int, timestamp_ms: int) -> bytearray:
+def skip_marker(offset: int, timestamp_ms: int, leader_epoch: int = -1) -> bytearray:
     """A batch that moves consumers past `offset` and shows them nothing: a commit marker of no transaction.
 
     An empty batch would not do: some clients do not count it as progress, others loop on it.
     """
-    key, value = _control_pair(_COMMIT, 0)
-    return build_batch([Record(key=key, value=value, timestamp_ms=timestamp_ms)], base_offset=offset, control=True)
+    marker = [Record(key=_SKIP_PAIR[0], value=_SKIP_PAIR[1], timestamp_ms=timestamp_ms)]
+    return build_batch(marker, base_offset=offset, leader_epoch=leader_epoch, control=True)
 
 
 def _control_pair(kind: int, coordinator_epoch: int) -> tuple[bytes, bytes]:
     return _CONTROL_KEY.pack(_CONTROL_VERSION, kind), _CONTROL_VALUE.pack(_CONTROL_VERSION, coordinator_epoch)
+
+
+_SKIP_PAIR: Final = _control_pair(_COMMIT, 0)
