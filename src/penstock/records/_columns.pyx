@@ -9,12 +9,12 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 
-REVISION = 3  # see kernel.py
+REVISION = 4  # see kernel.py
 
 cdef enum:
     HEADER_BYTES = 61  # of a batch; see batch.py for these
@@ -414,3 +414,4 @@ def list_headers(body, at, count):
 include "_columns_write.pxi"
 include "_columns_rows.pxi"
 include "_columns_keys.pxi"
+include "_columns_delays.pxi"

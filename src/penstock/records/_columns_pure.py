@@ -6,6 +6,7 @@ from hashlib import blake2b
 from itertools import compress
 
 from penstock.foundation.errors import CorruptMessage, MessageTooLarge
+from penstock.records._columns_delays_pure import pack_entries, sort_entries
 from penstock.records._columns_write_pure import encode, encode_rows, piece, spread
 from penstock.records.layout import (
     BROKER_ONLY,
@@ -31,7 +32,9 @@ __all__ = [
     "gather",
     "list_headers",
     "new_key_table",
+    "pack_entries",
     "select",
+    "sort_entries",
     "spread",
 ]
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
-REVISION: Final = 3
+REVISION: Final = 4
 """Counted up with every change of what the twins offer."""
 
 try:
@@ -111,6 +111,12 @@ class Kernel(Protocol):
 
         The records, how many they are, and their greatest timestamp.
         """
+
+    def sort_entries(self, entries: bytearray) -> None:
+        """Put entries of 32 bytes (delays/entries.py) in the order of their first 16."""
+
+    def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
+        """Of an uncompressed batch: its records of a kind as entries, less those that are gone; and all others."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
         """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""
