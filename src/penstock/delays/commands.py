@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.delays.entries import Entry, Rank
+from penstock.delays.entries import Entry
 
 
 class Begin(NamedTuple):
@@ -27,6 +27,8 @@ class Copy(NamedTuple):
 
     messages: Sequence[Message]
     copied_to: int
+    now_ms: int = 0
+    """By the clock on the wall."""
 
 
 class Take(NamedTuple):
@@ -38,9 +40,10 @@ class Take(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """All messages up to a rank are in the topic, and committed there; who looks for more begins at an offset."""
+    """These messages are in the topic, and committed there; who looks for more begins at an offset."""
 
-    rank: Rank
+    offsets: Sequence[int]
+    """Those that were taken, from the first on; or, of who has taken over, what it has found in the topic."""
     scan_from: int
 
 

@@ -4,6 +4,7 @@ An entry begins with its due time and its offset, most significant byte first: e
 """
 
 import struct
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -11,8 +12,9 @@ ENTRY_BYTES: Final = 32
 RANK_BYTES: Final = 16
 """Due time and offset: the order in which messages are delivered."""
 
-LIVE: Final = 0
 CANCELLED: Final = 1
+"""Set in the state of a message that is not to be delivered. The rest of the state is its generation."""
+GENERATION_MAX: Final = 127
 
 _ENTRY: Final = struct.Struct(">qqB7sq")
 _RANK: Final = struct.Struct(">qq")
@@ -54,10 +56,29 @@ class Entry(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        return self.state == LIVE
+        return not self.state & CANCELLED
+
+    @property
+    def generation(self) -> int:
+        return self.state >> 1
+
+    def cancelled(self) -> "Entry":
+        return self._replace(state=self.state | CANCELLED)
 
     def pack(self) -> bytes:
         return _ENTRY.pack(*self)
+
+
+Ranks = dict[int, Rank]
+"""One of each generation."""
+
+
+def last_ranks(entries: Iterable[Entry]) -> Ranks:
+    """Of each generation that is among these."""
+    found: Ranks = {}
+    for entry in entries:
+        found[entry.generation] = max(found.get(entry.generation, NOT_ONE), entry.rank)
+    return found
 
 
 def read_entry(data: bytes, at: int = 0) -> Entry:

@@ -6,7 +6,7 @@ order of their offsets, so that a run has a range of offsets of its own, by whic
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from typing import Final
@@ -20,6 +20,7 @@ HEAD_ENTRIES: Final = 256
 """Of a run, in memory."""
 _OFFSETS: Final = struct.Struct(">8xq16x")
 _STATE_AT: Final = 16
+_IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 _HASH_AT: Final = 17
 _HASH_END: Final = 24
 
@@ -69,7 +70,7 @@ class _Run:
         return read_entry(self._shelf.read(self.number, at, ENTRY_BYTES))
 
     def cancel(self, at: int) -> None:
-        self._shelf.patch(self.number, at + _STATE_AT, bytes((CANCELLED,)))
+        self._shelf.patch(self.number, at + _STATE_AT, bytes((self.entry(at).state | CANCELLED,)))
         self._head = b""  # it may be in there
 
     def place_after(self, rank: bytes) -> int:
@@ -117,7 +118,7 @@ class Pending:
         """Entries as `Entry.pack` writes them, one after another."""
         self._incoming += entries
         states = entries[_STATE_AT::ENTRY_BYTES]
-        self.count += len(states) - states.count(CANCELLED)
+        self.count += len(states) - states.translate(_IS_CANCELLED).count(1)
         if len(self._incoming) + len(self._heap) * ENTRY_BYTES >= self._run_bytes:
             self._spill()
 
@@ -183,7 +184,7 @@ class Pending:
                 known = heappop(heap)
                 entry = read_entry(known)
                 if self._fresh.get(entry.offset) is not known:  # cancelled since, or known twice
-                    entry = entry._replace(state=CANCELLED)
+                    entry = entry.cancelled()
                 else:
                     del self._fresh[entry.offset]
             else:
@@ -192,11 +193,8 @@ class Pending:
         self.count -= sum(entry.is_live for entry in taken)
         return taken
 
-    def peek_to(self, last: Rank) -> list[Entry]:
-        """All up to a rank, which stay."""
-        found = self.pop_to(last)
-        self.add(b"".join(entry.pack() for entry in found))
-        return found
+    def give_back(self, entries: Iterable[Entry]) -> None:
+        self.add(b"".join(entry.pack() for entry in entries))
 
     # -- finding
 
@@ -228,7 +226,7 @@ class Pending:
             return False
         self.count -= 1
         if offset in self._fresh:
-            cancelled = entry._replace(state=CANCELLED).pack()
+            cancelled = entry.cancelled().pack()
             self._heap[self._heap.index(self._fresh[offset])] = cancelled
             self._fresh[offset] = cancelled
             heapify(self._heap)
@@ -262,7 +260,7 @@ class Pending:
     def drop_from(self, offset: int) -> None:
         """Forget the messages from an offset on, which were lost where they came from."""
         found = self.pop_to(Rank(2**63 - 1, 2**63 - 1))
-        self.add(b"".join(entry.pack() for entry in found if entry.offset < offset))
+        self.give_back(entry for entry in found if entry.offset < offset)
 
     def close(self) -> None:
         self._shelf.close()

@@ -154,14 +154,9 @@ def to_deliver(raw: bytes, *, topic_id: bytes, partition: int, offset: int, time
     return key, value, (*kept, *told)
 
 
-def delivered_keys(columns: Columns) -> list[tuple[int, int]]:
-    """When each record of a batch of deliveries was due, and the offset that it came from."""
-    due_at, due_len = header_column(columns, DUE_AT.encode())
-    from_at, from_len = header_column(columns, DELAYED_FROM.encode())
+def delivered_offsets(columns: Columns) -> list[int]:
+    """The offsets that the messages of a batch of deliveries came from."""
+    at, lengths = header_column(columns, DELAYED_FROM.encode())
     return [
-        (
-            int(bytes(columns.body[due_at[row] : due_at[row] + due_len[row]])),
-            int(bytes(columns.body[from_at[row] : from_at[row] + from_len[row]]).rpartition(b"/")[2]),
-        )
-        for row in range(columns.count)
+        int(bytes(columns.body[at[row] : at[row] + lengths[row]]).rpartition(b"/")[2]) for row in range(columns.count)
     ]

@@ -79,13 +79,13 @@ class Copier:
             for found in find_delayed(columns, at):
                 due_ms = found.wish.due_ms(self._taken_in_ms(found.offset, now_ms))
                 if size + len(found.raw) > COPY_BYTES_MAX and messages:
-                    commands.append(Copy(messages, found.offset))
+                    commands.append(Copy(messages, found.offset, now_ms))
                     messages, size = [], 0
                 messages.append(Message(found.offset, due_ms, found.timestamp_ms, found.key, found.raw))
                 size += len(found.raw)
         self.looked_to = looked_to if looked_to > at else end
         if messages:
-            commands.append(Copy(messages, self.looked_to))
+            commands.append(Copy(messages, self.looked_to, now_ms))
         return commands
 
 

@@ -15,15 +15,15 @@ from penstock.broker.delays.keeping import Keeping, KeptMessage
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.veil import Veil
 from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Rewind, Take
-from penstock.delays.entries import Entry, Rank, hash_of
+from penstock.delays.entries import Entry, hash_of
 from penstock.delays.machine import UNKNOWN, DelayMachine
 from penstock.foundation.clock import Clock, Timer
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import CoordinatorLoadInProgress, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.records.batch import batches
 from penstock.records.build import build_rows
 from penstock.records.columns import decode_columns
-from penstock.records.delayed import DELIVERED_SEQUENCE, delivered_keys, is_delivery, to_deliver
+from penstock.records.delayed import DELIVERED_SEQUENCE, delivered_offsets, is_delivery, to_deliver
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
@@ -40,6 +40,8 @@ LOOK_MS: Final = 500
 RETRY_MS: Final = 500
 NOTE_MS: Final = 10_000
 """How often it is noted how far the topic was looked at, if nothing else is noted."""
+
+NOTHING_FOUND: Final = Fired((), 0)
 
 TakeReply = Callable[[Any], None]
 
@@ -75,6 +77,8 @@ class DelayPartition:
         self._is_delivering = False
         self._noted_ms = clock.monotonic_s() * 1000
         self.is_closed = False
+        self.is_ready = False
+        """Whether all is known that was delivered: until then nobody can be told what waits."""
 
     def close(self) -> None:
         self.is_closed = True
@@ -119,14 +123,14 @@ class DelayPartition:
     def start(self) -> None:
         end = self.partition.log.end_offset
         if self.machine.since == UNKNOWN:
-            self._begin(None, end, None)
+            self._begin(None, end, NOTHING_FOUND)
         elif self.machine.copied_to > end:
             logger.warning("delays_taken_back partition=%s end=%d", self.partition.name, end)
-            self.runtime.submit(Rewind(end), lambda reply: self._scan(min(self.machine.scan_from, end), end, None))
+            self.runtime.submit(Rewind(end), lambda reply: self._scan(self.machine.scan_from, end, NOTHING_FOUND))
         else:
-            self._scan(self.machine.scan_from, end, None)
+            self._scan(self.machine.scan_from, end, NOTHING_FOUND)
 
-    def _scan(self, at: int, end: int, found: tuple[Rank, int] | None) -> None:
+    def _scan(self, at: int, end: int, found: Fired) -> None:
         """Find what was delivered before and not noted, a piece at a time; then note it."""
         log = self.partition.log
         at = max(at, log.start_offset)
@@ -140,23 +144,22 @@ class DelayPartition:
             for place, header in batches(data):
                 if is_delivery(header):
                     columns = decode_columns(view[place : place + header.size_bytes])
-                    ranks = [Rank(*key) for key in delivered_keys(columns)]
-                    found = max([*ranks, *(found[:1] if found is not None else ())]), header.base_offset
+                    found = Fired((*found.offsets, *delivered_offsets(columns)), header.base_offset)
                 at = header.next_offset
             if at > before:
                 self._later("scan", 0, lambda: self._scan(at, end, found))
                 return
         self.partition.when_committed(end, lambda: self._note_found(end, found))
 
-    def _note_found(self, end: int, found: tuple[Rank, int] | None) -> None:
+    def _note_found(self, end: int, found: Fired) -> None:
         if not self._is_here or not self.partition.has_committed(end):
             return
-        if found is not None and found[0] > self.machine.fired:
-            self.runtime.submit(Fired(*found), lambda reply: self._begin(reply, end, found))
+        if any(self.machine.pending.find(offset) is not None for offset in found.offsets):
+            self.runtime.submit(found, lambda reply: self._begin(reply, end, found))
         else:
             self._begin(None, end, found)
 
-    def _begin(self, reply: Any, end: int, found: tuple[Rank, int] | None) -> None:
+    def _begin(self, reply: Any, end: int, found: Fired) -> None:
         if isinstance(reply, PenstockError):
             self._later("scan", RETRY_MS, lambda: self._note_found(end, found))
         elif self._is_here:
@@ -164,13 +167,14 @@ class DelayPartition:
 
     def _on_begun(self, reply: Any) -> None:
         if isinstance(reply, PenstockError):
-            self._later("begin", RETRY_MS, lambda: self._begin(None, 0, None))
+            self._later("begin", RETRY_MS, lambda: self._begin(None, 0, NOTHING_FOUND))
 
     def perform(self, effect: Any) -> None:
         """What the machine wants done, now that it is committed."""
         if not self._is_here:
             return
         if isinstance(effect, Began):
+            self.is_ready = True
             self._veil.may_delay = True
             self._copy()
             self._tick()
@@ -216,7 +220,7 @@ class DelayPartition:
             self.runtime.submit(Copy((), self._copier.looked_to), self._ignore)
         mark = self.partition.high_watermark
         if mark > self.machine.scan_from:
-            self.runtime.submit(Fired(self.machine.fired, mark), self._ignore)
+            self.runtime.submit(Fired((), mark), self._ignore)
 
     # -- delivering
 
@@ -250,6 +254,10 @@ class DelayPartition:
             return
         except PenstockError as error:
             self._give_back(error)
+            return
+        if entries[-1].due_ms > self._clock.now_ms():  # somebody has set the clock back meanwhile
+            self.runtime.submit(GiveBack(), self._ignore)
+            self._rest(REST_MS)
             return
         log = self.partition.log
         base, appended, done = log.end_offset, 0, list(entries)
@@ -296,18 +304,17 @@ class DelayPartition:
         for entry in done:
             if entry.is_live:
                 self._stats.delivered(now_ms - entry.due_ms)
-        self._note_delivered(done[-1].rank, base)
+        self._note_delivered(Fired(tuple(entry.offset for entry in done), base))
 
-    def _note_delivered(self, rank: Rank, base: int) -> None:
-        def on_noted(reply: Any) -> None:
-            if self.machine.fired < rank:  # it could not be persisted: they are in the topic all the same
-                self._later("note", RETRY_MS, lambda: self._note_delivered(rank, base))
-
-        self.runtime.submit(Fired(rank, base), on_noted)
-        if self.machine.fired >= rank:
-            if self.machine.in_flight:
-                self.runtime.submit(GiveBack(), self._ignore)
-            self._rest(REST_MS)
+    def _note_delivered(self, fired: Fired) -> None:
+        before = self.machine.in_flight
+        self.runtime.submit(fired, self._ignore)
+        if self.machine.in_flight == before:  # it could not be persisted: they are in the topic all the same
+            self._later("note", RETRY_MS, lambda: self._note_delivered(fired))
+            return
+        if self.machine.in_flight:
+            self.runtime.submit(GiveBack(), self._ignore)
+        self._rest(REST_MS)
 
     # -- what people ask for
 
@@ -319,6 +326,11 @@ class DelayPartition:
                 self._stats.cancelled += sum(reply.values())
             then(reply)
 
+        if not self.is_ready:  # what is in the topic already may not be noted yet
+            then(
+                CoordinatorLoadInProgress(f"delayed messages of {self.partition.name} are being read back; try again")
+            )
+            return
         self.runtime.submit(Cancel(tuple(offsets)), on_cancelled)
 
     async def find_key(self, key: bytes) -> list[int]:

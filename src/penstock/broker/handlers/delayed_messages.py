@@ -43,7 +43,7 @@ def _find(request: DelayedMessagesRequest, broker: Broker) -> DelayPartition:
             f"topic {request.topic!r} has no delayed messages; set {DELAYED_MESSAGES}=true on it to have some"
         )
     found = broker.delays.find(partition.topic_id, request.partition) if broker.delays is not None else None
-    if found is None:
+    if found is None or not found.is_ready:
         raise CoordinatorLoadInProgress(f"delayed messages of {partition.name} are being read back; try again")
     return found
 
