@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.broker.delays.partition import DelayPartition
-from penstock.delays.commands import Take
+from penstock.foundation.clock import Clock
 
 BUGS = {
     "does not look for what was delivered": "DeliveredOnceWhenDue",
@@ -52,10 +52,15 @@ def plant_bug(bug: str, hosted: DelayPartition) -> None:
 
         machine._copy = unranked  # type: ignore[assignment, method-assign]
     elif bug == "delivers too early":
-        take = machine._take
-        machine._take = lambda ticket, command: take(  # type: ignore[method-assign]
-            ticket, Take(command.now_ms + 400, command.count_max)
-        )
+        right, ahead, append = hosted._clock, _Ahead(hosted._clock), hosted._append
+        hosted._clock = ahead
+
+        def append_now(messages: object) -> None:
+            hosted._clock = right
+            append(messages)  # type: ignore[arg-type]
+            hosted._clock = ahead
+
+        hosted._append = append_now  # type: ignore[method-assign]
     elif bug == "cancels before it is committed":
         submit = runtime.submit
 
@@ -69,3 +74,15 @@ def plant_bug(bug: str, hosted: DelayPartition) -> None:
         runtime.submit = hasty  # type: ignore[method-assign]
     elif bug == "shows delayed records":
         hosted._veil.marks.of_batch = lambda batch, header, log: False  # type: ignore[method-assign]
+
+
+class _Ahead:
+    """A clock that is wrong."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.steady_ms = clock.steady_ms
+        self.monotonic_s = clock.monotonic_s
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + 400

@@ -32,7 +32,7 @@ from tests.simulation.disk import Killed
 
 NODES = (1, 2, 3)
 FETCH_MS = 15
-CALM_MS = 60_000
+CALM_MS = 45_000
 FAULTS = {"kill": 3, "torn": 4, "cut": 4, "election": 5, "jump": 2, "compact": 5, "trim": 3}
 """With how often each happens, compared with the others."""
 

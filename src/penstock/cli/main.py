@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "subscribe": "penstock.cli.subscribe:subscribe",
     "group": "penstock.cli.group:group",
     "queue": "penstock.cli.queue:queue",
+    "delayed": "penstock.cli.delayed:delayed",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
     "pipeline": "penstock.cli.pipeline:pipeline",

@@ -36,7 +36,7 @@ def pack_entries(batch, kind):
     cdef Cursor cursor = Cursor(view.start + HEADER_BYTES, view.start + view.size, False)
     cdef const uint8_t* end = cursor.end
     cdef Record record
-    cdef int32_t length
+    cdef int32_t length, previous = -1
     others = []
     for row in range(count):
         length = varint(&cursor)
@@ -44,8 +44,9 @@ def pack_entries(batch, kind):
             raise CorruptMessage(f"record {row} of {count} does not agree with its length")
         cursor.end = cursor.at + length
         read_record(&cursor, &record)
-        if cursor.bad:
-            raise CorruptMessage(f"record {row} of {count} does not agree with its lengths")
+        if cursor.bad or record.offset_delta <= previous or <int64_t>base > INT64_MAX - record.offset_delta:
+            raise CorruptMessage(f"record {row} of {count} does not agree with its lengths or offsets")
+        previous = record.offset_delta
         cursor.end = end
         if record.key_len == ENTRY_KEY_BYTES and memcmp(record.key, wanted.start, 2) == 0:
             if record.value_len < ENTRY_VALUE_BYTES:
@@ -63,4 +64,6 @@ def pack_entries(batch, kind):
                 None if record.value_len < 0
                 else PyBytes_FromStringAndSize(<const char*>record.value, record.value_len),
             ))
+    if cursor.at != end:
+        raise CorruptMessage(f"more bytes follow the last of {count} records")
     return block[: made * ENTRY_BYTES], others
