@@ -248,10 +248,10 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """The next messages after a rank, less those that are cancelled."""
+        """The next messages after a rank (one of a negative time is before all), less those that are cancelled."""
         if self._incoming:
             self._take_in()
-        rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES)
+        rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""
         parts: list[Iterator[bytes]] = [iter(sorted(entry for entry in self._heap if entry > rank))]
         parts += (run.entries_from(run.place_after(rank[:RANK_BYTES])) for run in self._runs.values())
         live = (entry for entry in map(read_entry, merge(*parts)) if entry.is_live)

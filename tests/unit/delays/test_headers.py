@@ -73,7 +73,6 @@ def test_levels_are_those_of_rocketmq() -> None:
 def test_any_bytes_are_a_time_or_refused(name: str, text: bytes) -> None:
     try:
         wish = parse_wish(name, text)
-    except BadDelay as error:
-        assert name in str(error)
-    else:
-        assert wish.due_ms(NOW_MS) >= 0
+    except BadDelay:
+        return
+    assert wish.due_ms(NOW_MS) >= 0
