@@ -12,6 +12,7 @@ setup(
                 "src/penstock/records/_columns_rows.pxi",
                 "src/penstock/records/_columns_keys.pxi",
                 "src/penstock/records/_columns_filter.pxi",
+                "src/penstock/records/_columns_delays.pxi",
             ],
             extra_compile_args=["-O3"],
             optional=True,

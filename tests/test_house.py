@@ -11,11 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues", "views")
+PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues", "delays", "views")
 """Whole rooms without IO, clocks, dice or tasks."""
 PURE_FILES = (
     "foundation/address.py",
     "foundation/codes.py",
+    "foundation/delays.py",
     "foundation/durations.py",
     "foundation/errors.py",
     "foundation/http.py",

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
+from penstock.broker.delays.assembly import add_delays
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import Peers
 from penstock.broker.producer_ids import ProducerIds
@@ -39,6 +40,7 @@ from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
 from penstock.network.cluster_metrics import ClusterMetrics
+from penstock.network.delay_metrics import DelayMetrics
 from penstock.network.http import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.metrics import Metrics
@@ -155,6 +157,7 @@ class Node:
             self._fetchers.apply,
             self._coordinators.apply,
             self._queues.apply,
+            self._delays.apply,
             self._peers.apply,
             self._listener.apply,
         ]
@@ -207,6 +210,8 @@ class Node:
         self._queues = add_queues(broker)
         self._views = broker.views
         self._metrics.more.append(ViewMetrics(broker.views))
+        self._delays = add_delays(broker, settings.data_dir)
+        self._metrics.more.append(DelayMetrics(self._delays))
         self._metrics.more.append(QueueMetrics(self._queues, clock))
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
@@ -344,6 +349,7 @@ class Node:
         self._fetchers.apply(image)
         self._coordinators.apply(image)
         self._queues.apply(image)
+        self._delays.apply(image)
         self._peers.apply(image)
 
     def _refused(self, error: PenstockError) -> None:
@@ -389,6 +395,7 @@ class Node:
         self._queues.receivers.end_all()
         await self._http_listener.drain(SHUTDOWN_S)
         self._coordinators.close()
+        self._delays.close()
         await self._queues.close()
         await self._peers.close()
         await self._flusher.close()

@@ -122,6 +122,8 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         tag: str | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
         delivery: DeliveryName | None = None,
     ) -> Published:
         """Publish a message, and wait until it is acknowledged as `delivery` asks for. See Connection.publish.
@@ -129,7 +131,16 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         place = await mq.publish("orders", {"id": 1}, key="42", tag="eu")
         """
         outlet = self._resources.outlet(delivery, many=False)
-        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        message = Outgoing(
+            value,
+            key=key,
+            headers=headers,
+            tag=tag,
+            partition=partition,
+            timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
         return await self._bridge.result(await self._bridge.send(outlet, encode(topic, message)))
 
     @property

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.api.bridge import completed, on_thread
+from penstock.api.durations import Duration
 from penstock.api.encoding import Encoded, encode
 from penstock.api.message import Headers, Outgoing
 from penstock.api.transaction import Transaction
@@ -52,12 +53,23 @@ class AsyncTransaction:
         tag: str | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         """Publish a message that counts when the transaction commits. Waits only for room.
 
         await tx.publish("invoices", {"id": 1}, key="42")
         """
-        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        message = Outgoing(
+            value,
+            key=key,
+            headers=headers,
+            tag=tag,
+            partition=partition,
+            timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
         await self._send(encode(topic, message))
 
     async def _send(self, message: Encoded) -> None:

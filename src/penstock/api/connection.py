@@ -162,6 +162,8 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         tag: str | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
         delivery: DeliveryName | None = None,
     ) -> Published:
         """Publish a message, and wait until it is acknowledged as `delivery` asks for.
@@ -170,10 +172,20 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         print(place.partition, place.offset)
 
         bytes and str go as they are, None is a tombstone, anything else is written as JSON. Messages with the same
-        key stay in order. at-most-once does not wait for the broker, and knows no offset.
+        key stay in order. at-most-once does not wait for the broker, and knows no offset. `delay` ("30s") or
+        `deliver_at` hold it back, on a topic with delayed.messages=true.
         """
         outlet = self._resources.outlet(delivery, many=False)
-        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        message = Outgoing(
+            value,
+            key=key,
+            headers=headers,
+            tag=tag,
+            partition=partition,
+            timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
         return outlet.wait(outlet.send_waiting(encode(topic, message)))
 
     def publish_many(

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from penstock.api.durations import seconds_of
 from penstock.api.errors import InvalidArgument, InvalidValue
 from penstock.api.message import CONTENT_TYPE, TAG, Headers, Outgoing
+from penstock.foundation.delays import DELAY, DELAY_MAX_MS, DELIVER_AT
 from penstock.foundation.settings import INT_MAX, LONG_MAX
 
 JSON: Final = b"application/json"
@@ -41,6 +43,8 @@ def encode(topic: str, message: Outgoing) -> Encoded:
         headers.insert(0, (CONTENT_TYPE, kind))
     if message.tag is not None:
         headers.append((TAG, _utf8(message.tag, "a tag")))
+    if message.delay is not None or message.deliver_at is not None:
+        headers.append(_delay_header(message))
     return Encoded(
         topic=message.topic or topic,
         value=value,
@@ -49,6 +53,19 @@ def encode(topic: str, message: Outgoing) -> Encoded:
         partition=_partition(message.partition),
         timestamp_ms=_timestamp_ms(message.timestamp),
     )
+
+
+def _delay_header(message: Outgoing) -> tuple[str, bytes]:
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidArgument("delay and deliver_at both say when a message is delivered; give one of them")
+    if message.deliver_at is not None:
+        at_ms = time_ms(message.deliver_at, "deliver_at")
+        return DELIVER_AT, b"%d" % at_ms
+    assert message.delay is not None
+    delay_ms = round(1000 * seconds_of(message.delay, "delay"))
+    if delay_ms > DELAY_MAX_MS:
+        raise InvalidArgument(f"delay={message.delay!r} is too long; at most 365 days are allowed")
+    return DELAY, b"%dms" % delay_ms
 
 
 def encode_value(value: object) -> tuple[bytes | None, bytes | None]:

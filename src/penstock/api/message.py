@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from penstock.api.durations import Duration
 from penstock.api.errors import InvalidValue
 from penstock.api.progress import Track
 
@@ -37,6 +38,10 @@ class Outgoing:
     """A time with its zone, or milliseconds since 1970. None: now."""
     topic: str | None = None
     """Where to, if not where the call says."""
+    delay: Duration | None = None
+    """How long it is held back, on a topic with delayed.messages=true: seconds, a timedelta, or text as "30s"."""
+    deliver_at: datetime | int | None = None
+    """Or until when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

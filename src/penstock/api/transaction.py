@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from penstock.api.durations import Duration
 from penstock.api.encoding import Encoded, encode
 from penstock.api.errors import (
     ApiError,
@@ -286,12 +287,23 @@ class Transaction:
         tag: str | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         """Publish a message that counts when the transaction commits.
 
         tx.publish("invoices", {"id": 1}, key="42")
         """
-        message = Outgoing(value, key=key, headers=headers, tag=tag, partition=partition, timestamp=timestamp)
+        message = Outgoing(
+            value,
+            key=key,
+            headers=headers,
+            tag=tag,
+            partition=partition,
+            timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
         self._send(encode(topic, message))
 
     def _send(self, message: Encoded, *, is_waiting: bool = True) -> None:

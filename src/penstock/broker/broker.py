@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.broker.configs import Configs
+from penstock.broker.delays.hosting import DelayHosting
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
@@ -62,6 +63,8 @@ class Broker:
     """The partitions with delivery state that are led here."""
     queue_service: QueueService | None = None
     views: ViewService = field(init=False)
+    delays: DelayHosting | None = None
+    """The partitions with delayed messages."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:

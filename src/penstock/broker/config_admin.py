@@ -56,13 +56,15 @@ async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_on
 
 
 async def _alter_topic(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    companion = broker.new_topic_id()
+
     def plan(image: ClusterImage) -> list[Op]:
         topic = broker.topic(name)
         wanted = change(topic.configs)
         check_topic_configs(wanted, broker.configs)
         if wanted.get("storage", "disk") != topic.configs.get("storage", "disk"):
             raise InvalidConfig("storage is fixed when a topic is made; make another topic and copy")
-        return plan_configure(topic, wanted) if wanted != dict(topic.configs) else []
+        return plan_configure(topic, wanted, companion) if wanted != dict(topic.configs) else []
 
     plan(broker.image)
     if not validate_only:

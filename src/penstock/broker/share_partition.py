@@ -10,6 +10,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.queues.partition import QueuePartition, Ranges, Waiter, Wish
 from penstock.broker.share_sessions import Place
 from penstock.broker.share_terms import Terms
+from penstock.cluster.topics import check_may_share
 from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, OffsetNotAvailable, PenstockError
 from penstock.groups.group_configs import EARLIEST, reset_before_ms
 from penstock.log.disk import ColdRead
@@ -56,6 +57,7 @@ class SharePartition(NamedTuple):
         """Raises Kafka's errors, and InvalidRequest for a FIFO queue."""
         topic_id, number = place
         partition = broker.partition("", topic_id, number)
+        check_may_share(broker.image.topics[topic_id])
         terms = broker.share_terms.of(group_id, broker.image.topics[topic_id])
         hosting = broker.hosting
         return cls(partition, terms, hosting.find(topic_id, number) if hosting is not None else None)

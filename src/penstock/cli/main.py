@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "group": "penstock.cli.group:group",
     "view": "penstock.cli.view:view",
     "queue": "penstock.cli.queue:queue",
+    "delayed": "penstock.cli.delayed:delayed",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
     "pipeline": "penstock.cli.pipeline:pipeline",

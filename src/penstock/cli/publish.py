@@ -16,6 +16,7 @@ from penstock.cli.inputs import Message, read_messages
 from penstock.client.cluster import KafkaClient
 from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.producer import Acks, Producer, ProducerSettings
+from penstock.foundation.delays import DELAY, DELIVER_AT, BadDelay, parse_wish
 from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
 
@@ -71,6 +72,8 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
     help="Who must have a message before it counts: nobody, its leader, all in-sync replicas.",
 )
 @click.option("--timestamp", metavar="TIME", callback=_parse_timestamp, help="The time of every message.  [now]")
+@click.option("--delay", metavar="WHILE", help="Hold every message back: 500ms, 30s, 5m, 2h, 7d.")
+@click.option("--deliver-at", metavar="TIME", callback=_parse_timestamp, help="Or until a time.")
 @bootstrap_option
 @json_option
 def publish(
@@ -86,6 +89,8 @@ def publish(
     compression: str,
     acks: str,
     timestamp: int | None,
+    delay: str | None,
+    deliver_at: int | None,
     bootstrap: str,
     as_json: bool,
 ) -> None:
@@ -99,10 +104,12 @@ def publish(
       penstock publish orders "hello" --key 42
       penstock publish orders '{"id": 7}' --tag eu --header trace=abc
       cat orders.txt | penstock publish orders --key-separator : --compression zstd
+      penstock publish orders "remind me" --delay 30s
       penstock publish orders --file photo.jpg --timestamp 2026-01-31T12:00:00Z
     """
     _check_options(messages, files, lines, key, key_separator)
     tags = [("tag", tag)] if tag is not None else []
+    tags += _delays(delay, deliver_at)
     source = read_messages(
         messages,
         files,
@@ -138,6 +145,21 @@ def _check_options(
         raise click.UsageError("--lines is for --file; standard input is read by lines anyway")
     if not messages and not files and sys.stdin.isatty():
         click.echo("Type messages, one a line; Ctrl-D ends.", err=True)
+
+
+def _delays(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
+    """The header that says when messages are delivered, if they are delayed."""
+    if delay is not None and deliver_at is not None:
+        raise click.UsageError("--delay and --deliver-at both say when messages are delivered: give one of them")
+    if deliver_at is not None:
+        return [(DELIVER_AT, str(deliver_at))]
+    if delay is None:
+        return []
+    try:
+        parse_wish(DELAY, delay.encode(errors="replace"))
+    except BadDelay as error:
+        raise click.UsageError(f"--delay: {error}") from error
+    return [(DELAY, delay)]
 
 
 class _Job:

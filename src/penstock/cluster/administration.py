@@ -6,6 +6,7 @@ Any broker can do it: every change is a compare-and-set on what it was decided o
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -20,6 +21,7 @@ from penstock.cluster.topics import (
     Defaults,
     NewTopic,
     Step,
+    check_may_share,
     next_create,
     next_grow,
     plan_abandon,
@@ -30,6 +32,7 @@ from penstock.cluster.views import View, plan_drop, plan_view, views_on
 from penstock.coordination.store import Op, StoreUnavailable
 from penstock.foundation.errors import PenstockError, UnknownTopicId
 from penstock.foundation.ids import uuid_text
+from penstock.log.settings import delays_messages
 
 RETRY_S: Final = 1.0
 
@@ -37,6 +40,8 @@ RETRY_S: Final = 1.0
 async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> None:
     """Make a topic of any size. Raises what Kafka would answer."""
     owner = secrets.token_hex(8)
+    if delays_messages(wanted.configs) and not wanted.companion:
+        wanted = replace(wanted, companion=secrets.token_bytes(16))
     await _work_off(metadata, topic_id, owner, lambda image: next_create(image, wanted, topic_id, defaults, owner))
 
 
@@ -87,6 +92,7 @@ async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
 
     def plan(image: ClusterImage) -> list[Op]:
         topic = _found(image, topic_id)
+        check_may_share(topic)
         return [] if topic.companion else plan_companion(topic, companion)
 
     await metadata.change(plan)

@@ -19,11 +19,14 @@ from penstock.cluster.reassignment import target_of
 from penstock.cluster.views import check_name
 from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
 from penstock.foundation.errors import (
+    InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
+    PolicyViolation,
     TopicExists,
 )
+from penstock.log.settings import DELAYED_MESSAGES, delays_messages
 
 OPERATIONS_MAX: Final = 100
 """Operations of one transaction. etcd takes 128 unless it is told otherwise, and ZooKeeper 1 MB of them."""
@@ -241,9 +244,33 @@ def more_partitions(
     return {number: _fresh(image, replicas, in_memory) for number, replicas in added.items()}
 
 
-def plan_configure(topic: Topic, configs: Mapping[str, str]) -> list[Op]:
-    """The write that gives a topic these settings and no others."""
-    return [_rewritten(topic, replace(topic, configs=configs))]
+def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
+    """The write that gives a topic these settings and no others. Raises InvalidConfig.
+
+    `companion`: the id of companion logs for delayed messages, should these settings be the first to ask for some.
+    """
+    if delays_messages(topic.configs) and not delays_messages(configs):
+        raise InvalidConfig(
+            f"{DELAYED_MESSAGES} cannot be switched off: messages of topic {topic.name!r} may be waiting; make"
+            " another topic"
+        )
+    if not delays_messages(configs) or delays_messages(topic.configs):
+        return [_rewritten(topic, replace(topic, configs=configs))]
+    if topic.companion:
+        raise InvalidConfig(
+            f"topic {topic.name!r} is, or was, worked off by a queue or a share group, which cannot go together with"
+            f" {DELAYED_MESSAGES}=true; make another topic"
+        )
+    return [_rewritten(topic, replace(topic, configs=configs, companion=companion))]
+
+
+def check_may_share(topic: Topic) -> None:
+    """Raises PolicyViolation if queues and share groups cannot work a topic off."""
+    if delays_messages(topic.configs):
+        raise PolicyViolation(
+            f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot work it off; read it"
+            " with a consumer group, or delay messages of a queue by DelaySeconds"
+        )
 
 
 def plan_companion(topic: Topic, companion: bytes) -> list[Op]:

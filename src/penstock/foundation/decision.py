@@ -116,3 +116,11 @@ class StateMachine(Protocol):
 
     def loaded(self, now_ms: int) -> None:
         """Everything was read back: this is the place that decides from now on."""
+
+
+class BatchedMachine(StateMachine, Protocol):
+    """One that must know where in the log its records lie, or has so many that reading them one by one would take
+    too long: it applies whole batches, as the log has them, and is asked to apply nothing else."""
+
+    def apply_batch(self, batch: Any, header: Any) -> None:
+        """As `apply`, for all records of a batch."""

@@ -123,16 +123,24 @@ class Log(LogFiles):
         if len(batch) >= HEADER_BYTES:
             self.producers.refuse(read_header(batch), error)
 
-    def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int, marker: Marker | None = None) -> Appended:
+    def append_own(
+        self,
+        batch: bytearray,
+        leader_epoch: int,
+        now_ms: int,
+        marker: Marker | None = None,
+        any_size: bool = False,
+    ) -> Appended:
         """Append one batch that this broker made: a coordinator's state, or the end of a transaction.
 
         It is not checked as a client's is, and has no sequence; one in a producer's transaction may begin that here.
-        `marker`: what it says, if it is an end; else that is read from it.
+        `marker`: what it says, if it is an end; else that is read from it. `any_size`: of messages that were small
+        enough when they came.
         Raises MessageTooLarge, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
         _, length, _, _, _, attributes, last_offset_delta, _, latest_ms, producer_id, _, _, _ = header
-        if not attributes & CONTROL:
+        if not attributes & CONTROL and not any_size:
             self._check_size(len(batch))
         if producer_id >= 0:
             marker = self._check_own(header, batch, marker)

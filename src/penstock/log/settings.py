@@ -11,6 +11,11 @@ from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting, Table
 DAY_MS: Final = 86_400_000
 MEMORY_RETENTION_BYTES: Final = 64 << 20
 """What a memory topic keeps per partition where its retention.bytes sets no bound."""
+COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
+"""Of messages that wait: what is delivered of the last segment is not reclaimed."""
+DELAYED_MESSAGES: Final = "delayed.messages"
+DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
+DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
 MEMORY_SEGMENTS: Final = 8
 """A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
 
@@ -119,7 +124,22 @@ LOG_SETTINGS: Final = Table(
         ),
         _int("compression.lz4.level", 9, 1, "Level for lz4.", 17, "compression.lz4.level"),
         _int("compression.zstd.level", 3, -131072, "Level for zstd.", 22, "compression.zstd.level"),
+        Setting(
+            name=DELAYED_MESSAGES,
+            kind=Kind.BOOLEAN,
+            default="false",
+            doc="Whether records with a header that says when they are delivered are held back until then. Once it "
+            "is on, it stays on.",
+        ),
         _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
+        Setting(
+            name=DELIVERY_DELAY_MS,
+            kind=Kind.LONG,
+            default="0",
+            minimum=0,
+            maximum=DELIVERY_DELAY_MAX_MS,
+            doc="How long every record is held back from consumers after it was appended.",
+        ),
         Setting(
             name=FOLLOWER_THROTTLED,
             kind=Kind.LIST,
@@ -247,6 +267,9 @@ class LogSettings:
     leader_throttled: NamedReplicas
     follower_throttled: NamedReplicas
     unclean: bool
+    delayed: bool
+    """Whether records may say when they are delivered."""
+    delivery_delay_ms: int
 
     def for_companion(self) -> "LogSettings":
         """Of a log beside this one, which brokers alone write to: as safe, and nothing in it grows old."""
@@ -258,6 +281,13 @@ class LogSettings:
             max_message_bytes=INT_MAX,
             min_compaction_lag_ms=0,
             log_append_time=False,
+            delayed=False,
+            delivery_delay_ms=0,
+            # What was delivered is told by a record of its own: nobody needs to see that its message is gone.
+            delete_retention_ms=0 if self.delayed else self.delete_retention_ms,
+            segment_bytes=min(self.segment_bytes, COMPANION_SEGMENT_BYTES_MAX)
+            if self.delayed
+            else self.segment_bytes,
         )
 
     @classmethod
@@ -306,13 +336,28 @@ class LogSettings:
             leader_throttled=NamedReplicas.parse(LEADER_THROTTLED, parsed[LEADER_THROTTLED]),
             follower_throttled=NamedReplicas.parse(FOLLOWER_THROTTLED, parsed[FOLLOWER_THROTTLED]),
             unclean=parsed["unclean.leader.election.enable"],
+            delayed=parsed[DELAYED_MESSAGES],
+            delivery_delay_ms=parsed[DELIVERY_DELAY_MS],
         )
+
+
+def delays_messages(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with these settings of its own has delayed messages, and so companion logs for them."""
+    setting = LOG_SETTINGS.get(DELAYED_MESSAGES)
+    return bool(setting.parse(configs.get(DELAYED_MESSAGES, setting.default)))
 
 
 def _check_together(parsed: Mapping[str, Any]) -> None:
     """What each setting alone cannot tell."""
     if parsed["storage"] == Storage.MEMORY and "compact" in parsed["cleanup.policy"]:
         raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
+    if parsed[DELAYED_MESSAGES] and "compact" in parsed["cleanup.policy"]:
+        raise InvalidConfig(
+            f"{DELAYED_MESSAGES}=true cannot be compacted: a message that is due comes again under its key; use "
+            "cleanup.policy=delete"
+        )
+    if parsed[DELAYED_MESSAGES] and parsed["storage"] == Storage.MEMORY:
+        raise InvalidConfig(f"{DELAYED_MESSAGES}=true needs storage=disk: messages may wait for a year")
     least_ms, most_ms = parsed["min.compaction.lag.ms"], parsed["max.compaction.lag.ms"]
     if least_ms > most_ms:
         raise InvalidConfig(f"min.compaction.lag.ms={least_ms} is more than max.compaction.lag.ms={most_ms}")

@@ -9,7 +9,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge
@@ -415,3 +415,4 @@ include "_columns_write.pxi"
 include "_columns_rows.pxi"
 include "_columns_keys.pxi"
 include "_columns_filter.pxi"
+include "_columns_delays.pxi"

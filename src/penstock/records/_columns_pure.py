@@ -51,13 +51,19 @@ __all__ = [
     "match_text",
     "match_texts",
     "new_key_table",
+    "pack_entries",
     "select",
+    "sort_entries",
     "spread",
 ]
 
 RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
 ARROW_BYTES_MAX = 2**31 - 1  # what int32 offsets reach
 INT64_MIN = -(2**63)
+INT32_MAX = 2**31 - 1
+ENTRY_BYTES = 32  # of a message that waits for its time: see delays/entries.py
+ENTRY_KEY_BYTES = 10
+ENTRY_VALUE_BYTES = 24
 
 
 def count_records(buf: Buffer, start: int, end: int) -> int:
@@ -244,6 +250,35 @@ def select(body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer)
     records = b"".join(piece(view, at[row], length[row]) for row in chosen)
     last = chosen[-1] if chosen else -1
     return records, len(chosen), last, max((timestamps[row] for row in chosen), default=INT64_MIN)
+
+
+def sort_entries(entries: bytearray) -> None:
+    if len(entries) % ENTRY_BYTES:
+        raise ValueError(f"{len(entries)} bytes are no whole number of entries")
+    data = bytes(entries)
+    pieces = [data[at : at + ENTRY_BYTES] for at in range(0, len(data), ENTRY_BYTES)]
+    pieces.sort(key=lambda entry: entry[:16])
+    entries[:] = b"".join(pieces)
+
+
+def pack_entries(batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
+    if len(batch) < HEADER_BYTES or len(kind) != 2:
+        raise CorruptMessage(f"{len(batch)} bytes are no batch")
+    fields = HEADER.unpack_from(batch)
+    body = bytes(batch)[HEADER_BYTES:]
+    offsets, _, key_at, key_len, value_at, value_len, *_ = decode(body, fields[-1], INT32_MAX, fields[0], 0, True)
+    entries, others = [], []
+    for row, offset in enumerate(offsets):
+        key = body[key_at[row] : key_at[row] + max(0, key_len[row])]
+        value = None if value_len[row] < 0 else body[value_at[row] : value_at[row] + value_len[row]]
+        if len(key) == ENTRY_KEY_BYTES and key[:2] == kind:
+            if value is not None and len(value) >= ENTRY_VALUE_BYTES:
+                entries.append(
+                    value[1:9] + key[2:] + value[:1] + value[9:16] + offset.to_bytes(8, "big", signed=True)
+                )
+        elif key_len[row] >= 0:
+            others.append((key, value))
+    return b"".join(entries), others
 
 
 class KeyTable:

@@ -155,6 +155,12 @@ class Kernel(Protocol):
     def either(self, a: Buffer, b: Buffer) -> bytes:
         """SQL's OR."""
 
+    def sort_entries(self, entries: bytearray) -> None:
+        """Put entries of 32 bytes (delays/entries.py) in the order of their first 16."""
+
+    def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
+        """Of an uncompressed batch: its records of a kind as entries, less those that are gone; and all others."""
+
     def new_key_table(self, secret: bytes) -> KeyTable:
         """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""
 

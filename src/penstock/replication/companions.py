@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.decision import StateMachine
 from penstock.foundation.errors import PenstockError
@@ -31,18 +31,27 @@ class CompanionRuntimes(RuntimeSet[Place]):
         perform: Callable[[Place, Any], None],
         on_ready: Watcher,
         on_gone: Watcher,
+        wants: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:
-        """`on_ready`: a machine decides from now on; `on_gone`: it does no more. Both with the partition's place."""
+        """`on_ready`: a machine decides from now on; `on_gone`: it does no more. Both with the partition's place.
+
+        `wants`: which topics' companions have machines of this kind. None has machines of two.
+        """
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_nothing)
         self._perform_at = perform
         self._partitions = partitions
         self._on_ready = on_ready
         self._on_gone = on_gone
+        self._wants = wants
 
     def find(self, place: Place) -> StateRuntime | None:
         """Who decides about a partition, if it is here and has read everything back."""
         runtime = self._running.get(place)
         return runtime if runtime is not None and runtime.is_loaded else None
+
+    def at(self, place: Place) -> StateRuntime | None:
+        """Of a partition that has a replica here: who decides, ready or not, or who reads along."""
+        return self._running.get(place) or self._standing.get(place)
 
     @property
     def standing(self) -> dict[Place, StateRuntime]:
@@ -53,7 +62,7 @@ class CompanionRuntimes(RuntimeSet[Place]):
         led: dict[Place, Partition] = {}
         replicas: dict[Place, Partition] = {}
         for topic_id, topic in image.topics.items():
-            if not topic.companion:
+            if not topic.companion or not self._wants(topic):
                 continue
             for partition in self._partitions.replicas.get(topic_id, {}).values():
                 if partition.companion is not None:

@@ -4,36 +4,22 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.cluster.image import NO_LEADER, PartitionState, Place
-from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import PenstockError, StorageError
+from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
 from penstock.log.producers import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import Marker, control_marker
+from penstock.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
+from penstock.replication.errors import NotEnoughReplicas as NotEnoughReplicas
+from penstock.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
 from penstock.replication.following import Following
 from penstock.replication.leadership import Leadership, Track
+from penstock.replication.veil import Veil
 from penstock.replication.waiting import News, Until, Waiter
 from penstock.wire.schema import Buffer
-
-
-class FencedLeaderEpoch(PenstockError):
-    """The client knows an older leader than this one."""
-
-    code = ErrorCode.FENCED_LEADER_EPOCH
-
-
-class UnknownLeaderEpoch(PenstockError):
-    """The client knows a newer leader than this one."""
-
-    code = ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-class NotEnoughReplicas(PenstockError):
-    code = ErrorCode.NOT_ENOUGH_REPLICAS
-
 
 OWN: Final = 0
 COMPANION: Final = 1
@@ -87,6 +73,8 @@ class Partition:
         if high_watermark is None:
             high_watermark = log.end_offset if log else 0
         self.high_watermark = high_watermark
+        self.veil: Veil | None = None
+        """Of a topic whose messages are delayed."""
         self.is_express = False
         """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
 
@@ -257,6 +245,7 @@ class Partition:
         settings = self.log.settings
         # Nor with the broker's times: they are set in place, and the lane offers a batch twice if it must.
         is_plain = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
+        is_plain = is_plain and not settings.delivery_delay_ms  # some readers must wait
         self.is_express = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:
@@ -303,10 +292,12 @@ class Partition:
         """Whether another broker may be elected in this one's place."""
         return self.leadership is not None and len(self.leadership.maximal_isr) > 1
 
-    def append_own(self, batch: bytearray, now_ms: int, marker: Marker | None = None) -> Appended:
+    def append_own(
+        self, batch: bytearray, now_ms: int, marker: Marker | None = None, any_size: bool = False
+    ) -> Appended:
         """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
         log = self.log
-        appended = log.append_own(batch, self.leader_epoch, now_ms, marker)
+        appended = log.append_own(batch, self.leader_epoch, now_ms, marker, any_size)
         if log.settings.flush is Flush.OS:
             self.keep(log.end_offset)
         else:
@@ -388,6 +379,10 @@ class Partition:
     def unwatch(self, ticket: int) -> None:
         self._watchers.remove(ticket)
 
+    def tell_readers(self) -> None:
+        """Something can be read that could not be read before."""
+        self._watchers.wake()
+
     def watch_tail(self, waiter: Waiter) -> int:
         """As `watch`, for a follower: at the next append, committed or not; a ticket for `unwatch_tail`."""
         return self._followers.add(waiter)
@@ -408,6 +403,8 @@ class Partition:
     ) -> Buffer:
         """Committed batches from `offset` on, or only `stable` ones; see Log.read."""
         limit = self.last_stable_offset if stable else self.high_watermark
+        if self.veil is not None:
+            limit = self.veil.visible_to(limit)
         return self.log.read(offset, max_bytes, limit, blocking=blocking, force=force)
 
 

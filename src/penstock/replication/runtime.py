@@ -18,7 +18,7 @@ from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNot
 from penstock.log.disk import ColdRead
 from penstock.log.epochs import NO_EPOCH
 from penstock.log.settings import Flush
-from penstock.records.batch import BatchHeader, assemble, batches
+from penstock.records.batch import BatchHeader, assemble, batches, read_header
 from penstock.records.build import build_pairs, read_marker, read_records
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
@@ -62,6 +62,8 @@ class StateRuntime:
     ) -> None:
         self.partition = partition
         self.machine = machine
+        self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
+        """Of a BatchedMachine."""
         self._clock = clock
         self._timer = timer
         self._threads = threads
@@ -151,6 +153,9 @@ class StateRuntime:
             marker = read_marker(batch)
             if marker is not None and header.producer_id != NO_PRODUCER:
                 self.machine.end_transaction(header.producer_id, marker.committed)
+            return
+        if self._apply_batch is not None:
+            self._apply_batch(batch, header)
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
         for record in read_records(batch):
@@ -264,6 +269,9 @@ class StateRuntime:
                 attributes=0 if decision.transaction is None else TRANSACTIONAL,
             )
             self.partition.append_own(batch, now_ms)
+            if self._apply_batch is not None:
+                self._apply_batch(batch, read_header(batch))
+                continue
             for record in records:
                 self.machine.apply(record, producer_id)
 

@@ -106,7 +106,10 @@ class Upkeep:
     def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
         if do_retention or log.settings.storage is Storage.MEMORY:
-            freed_bytes = retention.enforce(log, behind_ms(self._clock), partition.high_watermark)
+            veil, limit = partition.veil, partition.high_watermark
+            if veil is not None:
+                limit = min(limit, veil.keep_from)
+            freed_bytes = retention.enforce(log, behind_ms(self._clock), limit)
             if freed_bytes:
                 logger.info("retention partition=%s freed_bytes=%d", partition.name, freed_bytes)
         if log.offset_limit - log.end_offset < RESERVED_OFFSETS // 2 and log not in self._reserving:

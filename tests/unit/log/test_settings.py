@@ -29,6 +29,8 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "compression.gzip.level": ("-1", ("1", "9", "-1"), ("10", "-2", *INT)),
     "compression.lz4.level": ("9", ("1", "17"), ("0", "18", *INT)),
     "compression.zstd.level": ("3", ("-131072", "22"), ("23", "-131073", *INT)),
+    "delayed.messages": ("false", ("true", "TRUE"), ("yes", "1", "")),
+    "delivery.delay.ms": ("0", ("1", str(365 * DAY_MS)), ("-1", str(366 * DAY_MS), *LONG)),
     "delete.retention.ms": (str(DAY_MS), ("0", str(LONG_MAX)), ("-1", *LONG)),
     "flush": ("os", ("group",), ("disk", "OS", "")),
     "follower.replication.throttled.replicas": ("", THROTTLED, UNTHROTTLED),

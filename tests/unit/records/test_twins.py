@@ -182,3 +182,38 @@ def spread_some(
     twin: kernel.Kernel,
 ) -> object:
     return twin.spread(rows, chosen, key, wanted, partitions, keyless)
+
+
+ENTRY_KIND = b"\x75\x9e"
+ENTRY_RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=st.binary(max_size=12) | st.binary(min_size=8, max_size=8).map(lambda offset: ENTRY_KIND + offset),
+        value=st.none() | st.binary(min_size=20, max_size=40),
+        timestamp_ms=st.just(5),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(
+    records=ENTRY_RECORDS, base=st.integers(0, 2**40), damage=st.lists(st.tuples(st.integers(0, 200), VARINT_EDGES))
+)
+def test_messages_that_wait_are_packed_alike(records: list[Record], base: int, damage: list[tuple[int, int]]) -> None:
+    batch = build_batch(records, base_offset=base)
+    for at, byte in damage[:3]:
+        if HEADER_BYTES + at < len(batch):
+            batch[HEADER_BYTES + at] = byte
+    agree(lambda twin: twin.pack_entries(batch, ENTRY_KIND))
+
+
+@given(entries=st.lists(st.binary(min_size=32, max_size=32), unique_by=lambda entry: entry[:16]))
+def test_messages_that_wait_are_sorted_alike(entries: list[bytes]) -> None:
+    def work(twin: kernel.Kernel) -> bytes:
+        block = bytearray(b"".join(entries))
+        twin.sort_entries(block)
+        return bytes(block)
+
+    agree(work)
+    assert work(kernel.PURE) == b"".join(sorted(entries))

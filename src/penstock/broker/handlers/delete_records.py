@@ -3,7 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.foundation.errors import OffsetOutOfRange, PenstockError, PolicyViolation
+from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError, PolicyViolation
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.delete_records import (
@@ -44,6 +44,10 @@ def _trim(partition: Partition, offset: int) -> int:
     offset = partition.high_watermark if offset == TO_THE_END else offset
     if not 0 <= offset <= partition.high_watermark:
         raise OffsetOutOfRange(f"{partition.name} ends at offset {partition.high_watermark}, asked for {offset}")
+    if partition.veil is not None and offset > max(log.start_offset, partition.veil.keep_from):
+        raise OffsetNotAvailable(
+            f"{partition.name} has delayed messages before offset {offset} that are not kept elsewhere yet; try again"
+        )
     if offset > log.start_offset:
         log.trim(offset)
     return log.start_offset

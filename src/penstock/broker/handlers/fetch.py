@@ -18,6 +18,7 @@ from penstock.records.batch import batches
 from penstock.replication.partition import Partition
 from penstock.replication.serving import parting_of, serve_follower
 from penstock.replication.settings import RACK_AWARE
+from penstock.replication.veil import Veil
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
@@ -114,6 +115,8 @@ class Attempt:
             if key in self.failures:
                 raise self.failures[key]
             return self._viewed(self.scans[key], partition, wanted)
+        if partition.veil is not None:
+            return self._read_veiled(partition, partition.veil, wanted, limit_bytes, blocking)
         records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
@@ -145,6 +148,30 @@ class Attempt:
             log_start_offset=partition.log.start_offset,
             aborted_transactions=[] if self.is_stable else None,
             records=scan.records,
+        )
+
+    def _read_veiled(
+        self, partition: Partition, veil: Veil, wanted: FetchPartition, limit_bytes: int, blocking: bool
+    ) -> PartitionData:
+        """Of a topic whose messages are delayed: what consumers may see by now."""
+        log, offset = partition.log, wanted.fetch_offset
+        try:
+            seen = veil.read(offset, limit_bytes, blocking=blocking, force=self.got_bytes == 0, stable=self.is_stable)
+        except ColdRead as cold:
+            self.cold.append(cold)
+            return _nothing_yet(partition, wanted)
+        self.got_bytes += len(seen.records)
+        aborted: list[AbortedTransaction] | None = None
+        if self.is_stable:
+            aborted = [] if seen.is_changed else _aborted(log, offset, seen.records)
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=seen.high_watermark,
+            last_stable_offset=seen.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=aborted,
+            records=seen.records,
         )
 
     def find(self, key: Key) -> Partition:

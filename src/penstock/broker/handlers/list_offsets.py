@@ -55,6 +55,8 @@ def _find(partition: Partition, wanted: ListOffsetsPartition, is_stable: bool) -
     if not partition.is_settled and wanted.timestamp != Spec.EARLIEST:
         raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
     end = partition.last_stable_offset if is_stable else partition.high_watermark
+    if partition.veil is not None:
+        end = partition.veil.visible_to(end)
     match wanted.timestamp:
         case Spec.LATEST:
             timestamp, offset = -1, end

@@ -132,11 +132,14 @@ def _writable(records: Buffer | None) -> bytearray | memoryview:
 
 def _refusal(index: int, error: PenstockError) -> PartitionProduceResponse:
     rows = error.rows if isinstance(error, RejectedRecords) else ()
+    reasons = error.reasons if isinstance(error, RejectedRecords) else {}
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
         base_offset=-1,
-        record_errors=[BatchIndexAndErrorMessage(batch_index=row) for row in rows],
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=row, batch_index_error_message=reasons.get(row)) for row in rows
+        ],
         error_message=error.message,
     )
 
@@ -256,7 +259,9 @@ async def _open_then_append(
         batch = opened[key]
         assert not isinstance(batch, PenstockError)
         try:
-            work = partial(admit, batch, partition.log.settings)
+            veil = partition.veil
+            may_delay = veil is not None and veil.may_delay
+            work = partial(admit, batch, partition.log.settings, broker.clock.now_ms(), may_delay)
             if len(batch) <= OPEN_INLINE_BYTES:
                 opened[key] = work()
             else:

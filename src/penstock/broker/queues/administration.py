@@ -18,7 +18,7 @@ from penstock.cluster.queueing import (
     topic_for,
 )
 from penstock.cluster.queues import Queue, QueueExists, QueueSettings
-from penstock.cluster.topics import Defaults, NewTopic
+from penstock.cluster.topics import Defaults, NewTopic, check_may_share
 from penstock.coordination.store import Op
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import TopicExists, UnknownTopicId, UnknownTopicOrPartition
@@ -47,6 +47,7 @@ class QueueAdministration:
         if find_queue(self._metadata.image, name) is not None:
             raise QueueExists(f"queue {name!r} exists already")
         found = await self._own_topic(name, settings) if topic is None else self._topic(topic)
+        check_may_share(found)
         if not found.companion:
             await add_companion(self._metadata, found.topic_id)
         now_ms = self._clock.now_ms()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from penstock.broker.queues.partition import QueuePartition
 from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock, Timer
+from penstock.log.settings import delays_messages
 from penstock.queues.commands import SetPosition
 from penstock.queues.machine import QueueMachine
 from penstock.replication.companions import CompanionRuntimes
@@ -47,6 +48,7 @@ class QueuePartitions:
             perform=self._perform,
             on_ready=self._on_ready,
             on_gone=self._on_gone,
+            wants=lambda topic: not delays_messages(topic.configs),
         )
 
     def find(self, topic_id: bytes, number: int) -> QueuePartition | None:

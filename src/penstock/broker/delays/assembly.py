@@ -1,0 +1,20 @@
+"""Delayed messages put together from what a broker has."""
+
+from pathlib import Path
+
+from penstock.broker.broker import Broker
+from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.delays.scratch import ScratchShelf
+
+
+def add_delays(broker: Broker, data_dir: Path) -> DelayHosting:
+    """Give a broker its delayed messages; those of the far future lie in files in a folder."""
+    hosting = broker.delays = DelayHosting(
+        partitions=broker.partitions,
+        settings_of=broker.configs.log_settings,
+        make_shelf=lambda: ScratchShelf(data_dir),
+        clock=broker.clock,
+        timer=broker.timer,
+        threads=broker.threads,
+    )
+    return hosting

@@ -1,0 +1,133 @@
+"""Topics whose messages are delayed: their replicas veiled, and their machines run where they are led."""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final
+
+from penstock.broker.delays.partition import DelayPartition
+from penstock.broker.delays.stats import DelayStats
+from penstock.broker.delays.veil import Veil
+from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.delays.machine import DelayMachine
+from penstock.delays.shelf import Shelf
+from penstock.foundation.clock import Clock, Timer
+from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LogSettings, delays_messages
+from penstock.replication.companions import CompanionRuntimes
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+from penstock.replication.runtime import StateRuntime
+
+logger = logging.getLogger(__name__)
+
+
+class DelayHosting:
+    """One DelayPartition for each partition that is led here and has read its waiting messages back."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        settings_of: Callable[[Topic], LogSettings],
+        make_shelf: Callable[[], Shelf],
+        clock: Clock,
+        timer: Timer,
+        threads: Executor,
+    ) -> None:
+        self._partitions = partitions
+        self._settings_of = settings_of
+        self._clock = clock
+        self._timer = timer
+        self._threads = threads
+        self.stats: Final = DelayStats()
+        self.by_place: Final[dict[Place, DelayPartition]] = {}
+        self._names: dict[Place, str] = {}
+        self._topics: frozenset[bytes] = frozenset()
+        self._veiled: dict[Place, Partition] = {}
+        self.runtimes: Final = CompanionRuntimes(
+            make=lambda partition: DelayMachine(make_shelf()),
+            partitions=partitions,
+            clock=clock,
+            timer=timer,
+            threads=threads,
+            perform=self._perform,
+            on_ready=self._on_ready,
+            on_gone=self._on_gone,
+            wants=lambda topic: delays_messages(topic.configs),
+        )
+
+    def __iter__(self) -> Iterator[DelayPartition]:
+        yield from list(self.by_place.values())
+
+    def find(self, topic_id: bytes, number: int) -> DelayPartition | None:
+        """A partition that is led here and ready."""
+        found = self.by_place.get(Place(topic_id, number))
+        return found if found is not None and found.partition.is_online else None
+
+    def apply(self, image: ClusterImage) -> None:
+        """Call after the partitions have followed the image."""
+        self._topics = frozenset(image.topics)
+        wanted: dict[Place, tuple[Partition, Topic]] = {}
+        for topic_id, topic in image.topics.items():
+            if DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs:
+                for partition in self._partitions.replicas.get(topic_id, {}).values():
+                    wanted[partition.place] = partition, topic
+        for place, known in list(self._veiled.items()):
+            if place not in wanted or wanted[place][0] is not known:
+                del self._veiled[place]
+                if known.veil is not None:
+                    known.veil.close()
+                    known.veil = None
+        for place, (partition, topic) in wanted.items():
+            if partition.veil is None:
+                partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer)
+                self._veiled[place] = partition
+            partition.veil.configure(self._settings_of(topic))
+        self.runtimes.apply(image)
+
+    def machine(self, place: Place) -> DelayMachine | None:
+        """Who knows which messages of a replica wait, whether it decides or stands by."""
+        runtime = self.runtimes.at(place)
+        machine = runtime.machine if runtime is not None else None
+        return machine if isinstance(machine, DelayMachine) else None
+
+    def _on_ready(self, place: Place, runtime: StateRuntime) -> None:
+        partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
+        if partition is None or partition.companion is not runtime.partition or not partition.is_online:
+            return
+        veil = partition.veil
+        assert isinstance(veil, Veil)
+        found = self.by_place[place] = DelayPartition(
+            partition=partition,
+            runtime=runtime,
+            veil=veil,
+            clock=self._clock,
+            timer=self._timer,
+            threads=self._threads,
+            stats=self.stats,
+        )
+        self._names[place] = str(partition.name)
+        logger.info("delays_ready partition=%s pending=%d", partition.name, found.machine.pending_count)
+        found.start()
+
+    def _on_gone(self, place: Place, runtime: StateRuntime) -> None:
+        found = self.by_place.get(place)
+        if found is not None and found.runtime is runtime:
+            del self.by_place[place]
+            name = self._names.pop(place)
+            if place.topic_id not in self._topics and found.machine.pending_count:
+                count = found.machine.pending_count
+                logger.warning("delayed_messages_dropped partition=%s count=%d reason='topic deleted'", name, count)
+            found.close()
+
+    def _perform(self, place: Place, effect: Any) -> None:
+        found = self.by_place.get(place)
+        if found is not None:
+            found.perform(effect)
+
+    def close(self) -> None:
+        for partition in self._veiled.values():
+            if partition.veil is not None:
+                partition.veil.close()
+        self.runtimes.close()

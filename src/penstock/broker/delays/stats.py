@@ -1,0 +1,25 @@
+"""What was delivered and cancelled here, and how late it was."""
+
+from typing import Final
+
+BOUNDS_MS: Final = (10, 25, 50, 100, 250, 500, 1000, 5000, 60_000)
+
+
+class DelayStats:
+    """Counted since the process began."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+        self.count = 0
+        self.late_ms = 0
+        self.buckets = [0] * (len(BOUNDS_MS) + 1)
+        """Messages that were as late as each of BOUNDS_MS at most, and those that were later."""
+
+    def delivered(self, late_ms: int) -> None:
+        self.count += 1
+        self.late_ms += max(0, late_ms)
+        for at, bound_ms in enumerate(BOUNDS_MS):
+            if late_ms <= bound_ms:
+                self.buckets[at] += 1
+                return
+        self.buckets[-1] += 1

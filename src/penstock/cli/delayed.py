@@ -1,0 +1,123 @@
+"""`penstock delayed`: messages that wait for their time, listed and cancelled."""
+
+from random import Random
+
+import click
+
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_time, json_option, run
+from penstock.cli.show import printable
+from penstock.client.cluster import KafkaClient
+from penstock.client.delayed import Cancelled, DelayedMessages, Waiting
+
+
+@click.group()
+def delayed() -> None:
+    """List and cancel messages that wait for their time, on topics with delayed.messages=true.
+
+    \b
+    Examples:
+      penstock publish orders "remind me" --delay 30s
+      penstock delayed list orders
+      penstock delayed cancel orders --partition 0 --offset 17
+    """
+
+
+@delayed.command(name="list")
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many of each partition.")
+@bootstrap_option
+@json_option
+def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json: bool) -> None:
+    """List the messages that wait, those that are due first before the others.
+
+    \b
+    Examples:
+      penstock delayed list orders
+      penstock delayed list orders --partition 2 --limit 1000 --json
+    """
+
+    async def work() -> tuple[list[Waiting], int]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            messages = DelayedMessages(client, topic)
+            numbers = await messages.partitions() if partition is None else [partition]
+            found = [one for number in numbers async for one in messages.waiting(number, limit)]
+            pending = [await messages.pending(number) for number in numbers]
+            return sorted(found, key=lambda one: (one.due_ms, one.partition, one.offset)), sum(pending)
+
+    found, pending = run(work())
+    if as_json:
+        for one in found:
+            echo_json(
+                {
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "due": format_time(one.due_ms),
+                    "due_ms": one.due_ms,
+                    "timestamp_ms": one.timestamp_ms,
+                    "key": None if one.key is None else printable(one.key),
+                    "bytes": one.value_bytes,
+                }
+            )
+    elif found:
+        echo_table(
+            ["PARTITION", "OFFSET", "DUE", "KEY", "BYTES"],
+            [
+                (
+                    one.partition,
+                    one.offset,
+                    format_time(one.due_ms),
+                    "" if one.key is None else printable(one.key),
+                    max(0, one.value_bytes),
+                )
+                for one in found
+            ],
+        )
+        if pending > len(found):
+            click.echo(f"These are {len(found)} of {pending}; see --limit.", err=True)
+    else:
+        click.echo("No message waits.", err=True)
+
+
+@delayed.command()
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="The partition that the messages were published to.")
+@click.option("--offset", "offsets", multiple=True, type=click.IntRange(0), help="An offset. Repeat for more.")
+@click.option("--key", help="Or all messages with this key, on whatever partition.")
+@bootstrap_option
+@json_option
+def cancel(
+    topic: str, partition: int | None, offsets: tuple[int, ...], key: str | None, bootstrap: str, as_json: bool
+) -> None:
+    """Have messages not delivered: by the partition and the offset they were published at, or by their key.
+
+    Tells of each whether it was still waiting. What is cancelled is never delivered.
+
+    \b
+    Examples:
+      penstock delayed cancel orders --partition 0 --offset 17 --offset 18
+      penstock delayed cancel orders --key customer-42
+    """
+    if (key is None) == (not offsets):
+        raise click.UsageError("say which messages: --partition and --offset, or --key")
+    if (partition is None) != (not offsets):
+        raise click.UsageError("--partition and --offset go together: offsets are of one partition")
+
+    async def work() -> list[Cancelled]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            messages = DelayedMessages(client, topic)
+            if key is not None:
+                return await messages.cancel_key(key.encode(errors="surrogateescape"))
+            return await messages.cancel(partition or 0, offsets)
+
+    found = run(work())
+    if as_json:
+        for one in found:
+            echo_json({"partition": one.partition, "offset": one.offset, "cancelled": one.was_pending})
+    elif found:
+        echo_table(
+            ["PARTITION", "OFFSET", "CANCELLED"],
+            [(one.partition, one.offset, "yes" if one.was_pending else "no, it was not waiting") for one in found],
+        )
+    else:
+        click.echo("No message with that key waits.", err=True)

@@ -1,0 +1,1 @@
+"""Delayed messages: which wait for their time, and what becomes of them. Pure."""

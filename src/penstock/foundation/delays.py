@@ -1,0 +1,102 @@
+"""Delayed messages as producers write them: three headers, of which a record has at most one. Pure.
+
+`penstock-deliver-at` is a time, `penstock-delay` a while, `penstock-delay-level` one of RocketMQ's levels.
+"""
+
+import re
+from datetime import datetime
+from typing import Final, NamedTuple
+
+DELIVER_AT: Final = "penstock-deliver-at"
+DELAY: Final = "penstock-delay"
+DELAY_LEVEL: Final = "penstock-delay-level"
+DELAY_HEADERS: Final = (DELIVER_AT, DELAY, DELAY_LEVEL)
+COMMON_PREFIX: Final = b"penstock-del"
+"""Of all three: a batch without these bytes has no delayed records."""
+
+ORIGINAL_TIMESTAMP: Final = "penstock-original-timestamp"
+"""Of a message that was delivered late on purpose: the timestamp that its producer gave it, in milliseconds."""
+DELAYED_FROM: Final = "penstock-delayed-from"
+"""Where it was produced to, as `<topic id>/<partition>/<offset>`: the offset is what it could be cancelled by."""
+DUE_AT: Final = "penstock-due-at"
+"""When it was due, in milliseconds since the epoch."""
+BROKER_HEADERS: Final = (ORIGINAL_TIMESTAMP, DELAYED_FROM, DUE_AT)
+
+DELAY_MAX_MS: Final = 365 * 86_400_000
+LEVELS_MS: Final = tuple(
+    1000 * seconds
+    for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+"""1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: levels 1 to 18."""
+
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EPOCH_MS: Final = re.compile(r"[0-9]{1,18}")
+_SECONDS_LIKE: Final = range(10**9, 10**11)
+"""As milliseconds these are days of the early seventies: somebody has written seconds."""
+
+
+class BadDelay(ValueError):
+    """A header says no time that a message could be delivered at."""
+
+
+class Wish(NamedTuple):
+    """When a record shall be delivered: at a time, or a while after it was taken in."""
+
+    at_ms: int | None
+    after_ms: int
+
+    def due_ms(self, taken_in_ms: int) -> int:
+        return self.at_ms if self.at_ms is not None else taken_in_ms + self.after_ms
+
+
+def parse_wish(name: str, value: bytes | None) -> Wish:
+    """What one header says. BadDelay says what is wrong with it.
+
+    >>> parse_wish("penstock-delay", b"30s"), parse_wish("penstock-deliver-at", b"2030-01-01T00:00:00Z")
+    (Wish(at_ms=None, after_ms=30000), Wish(at_ms=1893456000000, after_ms=0))
+    """
+    text = "" if value is None else bytes(value).decode("ascii", "replace").strip()
+    if name == DELIVER_AT:
+        return Wish(_parse_time(text), 0)
+    return Wish(None, _parse_delay(text) if name == DELAY else _parse_level(text))
+
+
+def check_wish(wish: Wish, now_ms: int) -> None:
+    """BadDelay if it is further ahead than messages are kept for."""
+    ahead_ms = wish.due_ms(now_ms) - now_ms
+    if ahead_ms > DELAY_MAX_MS:
+        raise BadDelay(f"it is {ahead_ms // 86_400_000} days ahead; at most 365 days are allowed")
+
+
+def _parse_time(text: str) -> int:
+    if _EPOCH_MS.fullmatch(text):
+        at_ms = int(text)
+        if at_ms in _SECONDS_LIKE:
+            raise BadDelay(f"{DELIVER_AT}={text} looks like seconds; give milliseconds since the epoch, or RFC 3339")
+        return at_ms
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        parsed = None
+    if parsed is None or "T" not in text.upper().replace(" ", "T"):
+        raise BadDelay(
+            f"{DELIVER_AT}={text!r} is no time; give milliseconds since the epoch, or RFC 3339 as in"
+            " 2030-01-31T08:00:00Z"
+        )
+    if parsed.tzinfo is None:
+        raise BadDelay(f"{DELIVER_AT}={text!r} names no time zone; end it with Z or +02:00")
+    return round(parsed.timestamp() * 1000)
+
+
+def _parse_delay(text: str) -> int:
+    matched = _DURATION.fullmatch(text)
+    if matched is None:
+        raise BadDelay(f"{DELAY}={text!r} is no duration; write 500ms, 30s, 5m, 2h or 7d")
+    return round(float(matched[1]) * _UNITS_MS[matched[2]])
+
+
+def _parse_level(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(LEVELS_MS)):
+        raise BadDelay(f"{DELAY_LEVEL}={text!r} is no level; they go from 1 (1s) to {len(LEVELS_MS)} (2h)")
+    return LEVELS_MS[int(text) - 1]

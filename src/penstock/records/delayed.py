@@ -1,0 +1,162 @@
+"""Delayed records in batches: found by their headers, taken out whole, and made into what is delivered in the end.
+
+A record is delayed if it has one of the headers of `foundation/delays.py`: that is all there is to know, whoever asks
+and whenever. So every replica hides the same records.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from penstock.foundation.delays import (
+    BROKER_HEADERS,
+    COMMON_PREFIX,
+    DELAY_HEADERS,
+    DELAYED_FROM,
+    DUE_AT,
+    ORIGINAL_TIMESTAMP,
+    BadDelay,
+    Wish,
+    check_wish,
+    parse_wish,
+)
+from penstock.foundation.errors import CorruptMessage
+from penstock.foundation.ids import uuid_text
+from penstock.records.batch import BatchHeader
+from penstock.records.build import Row
+from penstock.records.columns import ABSENT_LENGTH, Columns, header_column
+from penstock.records.varint import decode_varint, decode_varlong
+
+DELIVERED_SEQUENCE: Final = -2
+"""The sequence of batches that brokers made of messages that were due; clients cannot send it to such topics."""
+_NAMES: Final = tuple((name, name.encode()) for name in DELAY_HEADERS)
+_DROPPED: Final = frozenset((*DELAY_HEADERS, *BROKER_HEADERS))
+
+
+def is_delivery(header: BatchHeader) -> bool:
+    """Whether a batch is of delayed messages that were due."""
+    return header.producer_id == -1 and header.base_sequence == DELIVERED_SEQUENCE
+
+
+def may_have_delays(columns: Columns) -> bool:
+    """False if no record can be delayed; costs no more than one look at the bytes."""
+    return COMMON_PREFIX in (columns.body if isinstance(columns.body, bytes) else bytes(columns.body))
+
+
+def delayed_mask(columns: Columns) -> bytearray:
+    """A byte for each record: 1 if it is delayed."""
+    mask = bytearray(columns.count)
+    if may_have_delays(columns):
+        for _, name in _NAMES:
+            _, lengths = header_column(columns, name)
+            for row, length in enumerate(lengths):
+                if length != ABSENT_LENGTH:
+                    mask[row] = 1
+    return mask
+
+
+def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
+    """What the delayed records of a batch say, by row; what cannot be understood, as an error."""
+    found: dict[int, Wish | BadDelay] = {}
+    if not may_have_delays(columns):
+        return found
+    for text, name in _NAMES:
+        at, lengths = header_column(columns, name)
+        for row, length in enumerate(lengths):
+            if length == ABSENT_LENGTH:
+                continue
+            if row in found:
+                found[row] = BadDelay(f"a record has two of {', '.join(DELAY_HEADERS)}; give one")
+                continue
+            value = None if length < 0 else bytes(columns.body[at[row] : at[row] + length])
+            try:
+                found[row] = parse_wish(text, value)
+            except BadDelay as error:
+                found[row] = error
+    return found
+
+
+def bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
+    """The rows whose delay cannot be granted, and why."""
+    bad: dict[int, str] = {}
+    for row, wish in wishes(columns).items():
+        try:
+            if isinstance(wish, BadDelay):
+                raise wish
+            check_wish(wish, now_ms)
+        except BadDelay as error:
+            bad[row] = str(error)
+    return bad
+
+
+class Delayed(NamedTuple):
+    """A delayed record as it was found in a batch."""
+
+    offset: int
+    wish: Wish
+    timestamp_ms: int
+    key: bytes | None
+    raw: bytes
+    """All of it as it stands in the batch, after its length: see `read_raw`."""
+
+
+AT_ONCE: Final = Wish(0, 0)
+
+
+def find_delayed(columns: Columns, from_offset: int) -> list[Delayed]:
+    """The delayed records from an offset on. One that cannot be understood would have been refused: it is due now."""
+    return [
+        Delayed(
+            columns.offsets[row],
+            AT_ONCE if isinstance(wish, BadDelay) else wish,
+            columns.timestamps[row],
+            columns.key(row),
+            bytes(columns.body[columns.record_at[row] : columns.record_at[row] + columns.record_len[row]]),
+        )
+        for row, wish in sorted(wishes(columns).items())
+        if columns.offsets[row] >= from_offset
+    ]
+
+
+def read_raw(raw: bytes) -> Row:
+    """Key, value and headers of a record that was taken out whole."""
+    _, at = decode_varint(raw, 0)  # its length
+    _, at = decode_varlong(raw, at + 1)  # after the attributes: its time, then its place in the batch
+    _, at = decode_varint(raw, at)
+    key, at = _cell(raw, at)
+    value, at = _cell(raw, at)
+    count, at = decode_varint(raw, at)
+    headers = []
+    for _ in range(count):
+        name, at = _cell(raw, at)
+        text, at = _cell(raw, at)
+        headers.append(((name or b"").decode(errors="replace"), text))
+    return key, value, headers
+
+
+def _cell(raw: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = decode_varint(raw, at)
+    if length < 0:
+        return None, at
+    if at + length > len(raw):
+        raise CorruptMessage(f"a kept record of {len(raw)} bytes is cut off at {at}")
+    return bytes(raw[at : at + length]), at + length
+
+
+def to_deliver(raw: bytes, *, topic_id: bytes, partition: int, offset: int, timestamp_ms: int, due_ms: int) -> Row:
+    """The record that is appended when a delayed one is due: its own, under headers that say where it comes from."""
+    key, value, headers = read_raw(raw)
+    kept: Iterable[tuple[str, bytes | None]] = (pair for pair in headers if pair[0] not in _DROPPED)
+    told = (
+        (ORIGINAL_TIMESTAMP, b"%d" % timestamp_ms),
+        (DELAYED_FROM, f"{uuid_text(topic_id)}/{partition}/{offset}".encode()),
+        (DUE_AT, b"%d" % due_ms),
+    )
+    return key, value, (*kept, *told)
+
+
+def delivered_offsets(columns: Columns) -> list[int]:
+    """The offsets that the messages of a batch of deliveries came from."""
+    at, lengths = header_column(columns, DELAYED_FROM.encode())
+    return [
+        int(bytes(columns.body[at[row] : at[row] + lengths[row]]).rpartition(b"/")[2]) for row in range(columns.count)
+    ]

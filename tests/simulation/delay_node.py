@@ -1,0 +1,248 @@
+"""A broker of the simulation of delays: a real partition, its real companion, the real machine and what runs it."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from itertools import count
+from random import Random
+from typing import Any, Final, Protocol
+
+from penstock.broker.delays.partition import DelayPartition
+from penstock.broker.delays.stats import DelayStats
+from penstock.broker.delays.veil import Veil
+from penstock.cluster.partition_state import PartitionState
+from penstock.delays.machine import DelayMachine
+from penstock.delays.shelf import MemoryShelf
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import NotCoordinator, OffsetOutOfRange, PenstockError
+from penstock.foundation.ids import TopicPartition
+from penstock.log import compaction
+from penstock.log.recovery import open_log
+from penstock.log.settings import LogSettings
+from penstock.replication.link import Link
+from penstock.replication.partition import Partition
+from penstock.replication.runtime import StateRuntime
+from penstock.replication.serving import serve_follower
+from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tests.simulation.clock import FakeClock
+from tests.simulation.disk import FakeDisk
+
+TOPIC_ID: Final = b"delayed-topic-id"
+COMPANION_ID: Final = b"its-companion-id"
+NAME: Final = TopicPartition("orders", 0)
+LAG_MS: Final = 700
+FOLLOW_MS: Final = 60
+SETTINGS: Final = LogSettings.of({"delayed.messages": "true", "segment.bytes": "2048", "min.insync.replicas": "1"})
+
+
+class World(Protocol):
+    clock: FakeClock
+
+    def later(self, node: "DelayNode", ms: float, action: Callable[[], None]) -> Callable[[], None]: ...
+
+    def plant(self, hosted: DelayPartition) -> None:
+        """Make a mistake in it, if one is to be found."""
+
+
+class DelayNode:
+    """One process at a time; its disk outlives it."""
+
+    def __init__(self, node_id: int, world: World, rng: Random) -> None:
+        self.node_id = node_id
+        self._world = world
+        self._rng = rng
+        self.disk = FakeDisk(Random(rng.random()))
+        self.epochs = count(10 * node_id)
+        self.epoch = -1
+        self.is_up = False
+        self.is_cut = False
+        """Whether nobody hears of it, nor it of anybody."""
+        self.hosted: DelayPartition | None = None
+        self.leader = -1
+        self.is_asking = False
+
+    # -- living
+
+    def start(self) -> None:
+        self.is_up, self.is_cut, self.is_asking = True, False, False
+        self.epoch = next(self.epochs)
+        clock = self._world.clock
+        logs = [
+            open_log(self.disk, name, settings, boot_id="boot", now_ms=clock.now_ms()).log
+            for name, settings in (("topic", SETTINGS), ("companion", SETTINGS.for_companion()))
+        ]
+        self.partition = Partition(
+            topic_id=TOPIC_ID, name=NAME, leader_epoch=-1, log=logs[0], high_watermark=logs[0].start_offset
+        )
+        self.companion = Partition(
+            topic_id=COMPANION_ID,
+            name=NAME,
+            leader_epoch=-1,
+            log=logs[1],
+            high_watermark=logs[1].start_offset,
+            companion_of=self.partition,
+        )
+        self.partition.is_leader = self.companion.is_leader = False
+        self.partition.take_companion(self.companion)
+        self.veil = self.partition.veil = Veil(self.partition, lambda: self.machine, clock, self.timer)
+        self.runtime = self._new_runtime()
+        self.link = Link(self.node_id, uses_sessions=False)
+        self._world.later(self, FOLLOW_MS, self._read_along)
+
+    def stop(self) -> None:
+        self.is_up = False
+        self.hosted = None
+
+    def timer(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        return self._world.later(self, seconds * 1000, action)
+
+    @property
+    def machine(self) -> DelayMachine:
+        assert isinstance(self.runtime.machine, DelayMachine)
+        return self.runtime.machine
+
+    def _new_runtime(self) -> StateRuntime:
+        return StateRuntime(
+            partition=self.companion,
+            machine=DelayMachine(MemoryShelf(), run_entries=self._rng.choice((3, 8, 1 << 16))),
+            clock=self._world.clock,
+            timer=self.timer,
+            threads=Executor(),
+            perform=self._perform,
+        )
+
+    def _perform(self, effect: Any) -> None:
+        if self.hosted is not None:
+            self.hosted.perform(effect)
+
+    def _read_along(self) -> None:
+        self._world.later(self, FOLLOW_MS, self._read_along)
+        if not self.partition.is_leader:
+            if self.runtime.is_astray:
+                self.runtime = self._new_runtime()
+            while self.runtime.follow():
+                pass
+
+    # -- leading and following
+
+    def hear(self, state: PartitionState) -> None:
+        """Of who leads, from the store."""
+        if state.leader_epoch < self.partition.leader_epoch:
+            return
+        now_ms = self._world.clock.steady_ms()
+        if state.leader == self.node_id:
+            if state.leader_broker_epoch != self.epoch:
+                return  # it was elected in a life that is over
+            is_new = not self.partition.is_leader or self.partition.leader_epoch != state.leader_epoch
+            self.leader = self.node_id
+            self.link.follow(())
+            self.partition.lead(state, self.node_id, LAG_MS, now_ms)
+            if is_new:
+                self._take_over()
+            return
+        was_leader = self.partition.is_leader
+        self.partition.stand_by(state, self.node_id)
+        self.leader = state.leader
+        self.link.follow(self.partition.tracks if self.partition.following is not None else ())
+        if was_leader:
+            self._give_up()
+
+    def _take_over(self) -> None:
+        self._close()
+        if self.runtime.is_loaded or self.runtime.is_astray:
+            self.runtime = self._new_runtime()
+        runtime = self.runtime
+
+        def load() -> None:
+            if self.runtime is not runtime or not self.partition.is_leader:
+                return
+            while runtime.read_back():
+                pass
+            runtime.begin_when_committed(ready)
+
+        def ready() -> None:
+            if runtime.is_loaded and self.runtime is runtime and self.hosted is None:
+                self.hosted = DelayPartition(
+                    partition=self.partition,
+                    runtime=runtime,
+                    veil=self.veil,
+                    clock=self._world.clock,
+                    timer=self.timer,
+                    threads=Executor(),
+                    stats=DelayStats(),
+                )
+                self._world.plant(self.hosted)
+                self.hosted.start()
+
+        self._world.later(self, self._rng.randint(0, 30), load)
+
+    def _give_up(self) -> None:
+        self._close()
+        self.runtime.close(NotCoordinator("another broker leads now"))
+        self.runtime = self._new_runtime()
+
+    def _close(self) -> None:
+        if self.hosted is not None:
+            self.hosted.close()
+            self.hosted = None
+
+    # -- replicating
+
+    def request(self) -> FetchRequest | None:
+        now_ms = self._world.clock.steady_ms()
+        return self.link.request(broker_epoch=self.epoch, max_wait_ms=0, max_bytes=1 << 20, now_ms=now_ms)
+
+    def serve(self, request: FetchRequest) -> FetchResponse:
+        assert request.replica_state is not None
+        topics = []
+        for topic in request.topics:
+            track = self.partition if topic.topic_id == TOPIC_ID else self.companion
+            answers = []
+            for wanted in topic.partitions:
+                code, start = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+                try:
+                    if track.is_leader:
+                        now_ms, limit = self._world.clock.steady_ms(), self._rng.choice((300, 1 << 20))
+                        args = (track, wanted, request.replica_state, limit, now_ms)
+                        answers.append(serve_follower(*args, force=True, blocking=True))
+                        continue
+                except PenstockError as error:
+                    code = error.code
+                    start = track.log.start_offset if isinstance(error, OffsetOutOfRange) else -1
+                answers.append(
+                    PartitionData(
+                        partition_index=wanted.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        log_start_offset=start,
+                        aborted_transactions=None,
+                        records=b"",
+                    )
+                )
+            topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=answers))
+        return FetchResponse(throttle_time_ms=0, responses=topics)
+
+    # -- upkeep
+
+    def compact(self) -> int:
+        """How many records of the companion log went."""
+        log = self.companion.log
+        if log.is_syncing:
+            return 0
+        ticket = log.begin_sync()
+        ticket.run()
+        log.end_sync(ticket)
+        job = compaction.plan(log, self._world.clock.now_ms(), self.companion.high_watermark, 1000, bytes(16))
+        if job is None:
+            return 0
+        result = job.run()
+        job.install(log, result)
+        return result.records_before - result.records_after
+
+    def trim(self, read_to: int) -> int:
+        """Have retention take what it may, and consumers have seen; how many offsets."""
+        log = self.partition.log
+        limit = min(self.partition.high_watermark, self.veil.keep_from, read_to)
+        before = log.start_offset
+        if limit > before:
+            log.trim(self._rng.randint(before, limit))
+        return log.start_offset - before

@@ -1,0 +1,78 @@
+"""What producers may say about when a message is delivered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.foundation.delays import (
+    DELAY,
+    DELAY_HEADERS,
+    DELAY_LEVEL,
+    DELAY_MAX_MS,
+    DELIVER_AT,
+    LEVELS_MS,
+    BadDelay,
+    Wish,
+    check_wish,
+    parse_wish,
+)
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wish"),
+    [
+        (DELAY, b"500ms", Wish(None, 500)),
+        (DELAY, b"30s", Wish(None, 30_000)),
+        (DELAY, b" 1.5m ", Wish(None, 90_000)),
+        (DELAY, b"2h", Wish(None, 7_200_000)),
+        (DELAY, b"365d", Wish(None, DELAY_MAX_MS)),
+        (DELAY, b"0s", Wish(None, 0)),
+        (DELAY_LEVEL, b"1", Wish(None, 1000)),
+        (DELAY_LEVEL, b"18", Wish(None, 7_200_000)),
+        (DELIVER_AT, b"1893456000000", Wish(1_893_456_000_000, 0)),
+        (DELIVER_AT, b"0", Wish(0, 0)),
+        (DELIVER_AT, b"2030-01-01T00:00:00Z", Wish(1_893_456_000_000, 0)),
+        (DELIVER_AT, b"2030-01-01T02:00:00.5+02:00", Wish(1_893_456_000_500, 0)),
+    ],
+)
+def test_times_and_delays_are_read(name: str, text: bytes, wish: Wish) -> None:
+    assert parse_wish(name, text) == wish
+    check_wish(wish, wish.at_ms or NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((DELAY, text) for text in (b"", b"30", b"-1s", b"1 s", b"1y", b"1e3s", b"\xff", None, b"s", b"1ss")),
+        *((DELAY_LEVEL, text) for text in (b"0", b"19", b"-1", b"1.5", b"x", b"", b"\xd9\xa1", None)),
+        *((DELIVER_AT, text) for text in (b"", b"soon", b"-5", b"1800000000", b"2030-01-01", b"2030-01-01T00:00:00")),
+        (DELIVER_AT, b"9" * 30),
+        (DELIVER_AT, None),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, text: bytes | None) -> None:
+    with pytest.raises(BadDelay):
+        parse_wish(name, text)
+
+
+def test_nothing_is_delayed_for_more_than_a_year() -> None:
+    check_wish(Wish(NOW_MS + DELAY_MAX_MS, 0), NOW_MS)
+    for wish in (Wish(NOW_MS + DELAY_MAX_MS + 1, 0), Wish(None, DELAY_MAX_MS + 1)):
+        with pytest.raises(BadDelay, match="365 days"):
+            check_wish(wish, NOW_MS)
+
+
+def test_levels_are_those_of_rocketmq() -> None:
+    minutes = [60_000 * number for number in (*range(1, 11), 20, 30, 60, 120)]
+    assert list(LEVELS_MS) == [1000, 5000, 10_000, 30_000, *minutes]
+
+
+@given(name=st.sampled_from(DELAY_HEADERS), text=st.binary(max_size=40))
+def test_any_bytes_are_a_time_or_refused(name: str, text: bytes) -> None:
+    try:
+        wish = parse_wish(name, text)
+    except BadDelay:
+        return
+    assert wish.due_ms(NOW_MS) >= 0
