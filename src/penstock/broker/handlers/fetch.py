@@ -140,11 +140,14 @@ class Attempt:
     def _viewed(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
         """What was found. What was aborted has been left out already, so that none of it is named."""
         self.got_bytes += scan.kept_bytes
+        mark, veil = partition.high_watermark, partition.veil
+        if veil is not None:
+            mark = veil.visible_to(mark)
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
+            high_watermark=mark,
+            last_stable_offset=min(mark, partition.last_stable_offset),
             log_start_offset=partition.log.start_offset,
             aborted_transactions=[] if self.is_stable else None,
             records=scan.records,

@@ -95,13 +95,21 @@ class Scan:
 
     async def _read(self, partition: Partition) -> memoryview:
         """Batches from where this scan is. A copy: what lies in the page cache may be cut off while others run."""
-        loop, offset = asyncio.get_running_loop(), self._selection.next_offset
+        loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             try:
-                return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=self._is_stable)))
+                return self._read_now(partition, blocking=False)
             except ColdRead as cold:
                 await loop.run_in_executor(self._threads, cold.warm)
-        return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=self._is_stable, blocking=True)))
+        return self._read_now(partition, blocking=True)
+
+    def _read_now(self, partition: Partition, *, blocking: bool) -> memoryview:
+        offset, stable, veil = self._selection.next_offset, self._is_stable, partition.veil
+        if veil is None:
+            return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=stable, blocking=blocking)))
+        # What consumers of the topic do not see yet is not to be seen through a view either.
+        seen = veil.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
+        return memoryview(bytes(seen.records))
 
     async def _open(self, data: memoryview, found: "Sequence[_Found]") -> list[Opened]:
         """The bodies of batches, as many as are opened at a time; on a thread if any is compressed."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 TURN_S: Final = 0.002
 
@@ -17,6 +17,7 @@ class ScanTurns:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._lock = asyncio.Lock()
+        self._holder: asyncio.Task[Any] | None = None
         self._now_s = now_s
         self._until_s = 0.0
         self.taken = 0
@@ -48,9 +49,12 @@ class ScanTurns:
             await self.come_back()
 
     def leave(self) -> None:
-        """There is nothing to be done here for a while."""
-        self._lock.release()
+        """There is nothing to be done here for a while. One who was cancelled while it waited for its turn has none."""
+        if self._holder is asyncio.current_task():
+            self._holder = None
+            self._lock.release()
 
     async def come_back(self) -> None:
         await self._lock.acquire()
+        self._holder = asyncio.current_task()
         self._begin()
