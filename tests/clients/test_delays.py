@@ -30,7 +30,8 @@ def now_ms() -> int:
 
 def make(kafka: str, topic: str, partitions: int = 1, **configs: str) -> None:
     wanted = {"delayed.messages": "true", **{name.replace("_", "."): text for name, text in configs.items()}}
-    (made,) = ConfluentDriver(kafka).admin.create_topics([NewTopic(topic, partitions, config=wanted)]).values()
+    admin = ConfluentDriver(kafka).admin
+    (made,) = admin.create_topics([NewTopic(topic, partitions, config=wanted)]).values()
     made.result(20)
 
 

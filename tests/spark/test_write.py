@@ -172,3 +172,21 @@ def test_what_cannot_be_is_told_without_a_traceback(
         save(spark.range(3).selectExpr(columns), lab, topic, **options)
     assert said in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_rows_with_a_header_that_delays_them_come_when_they_are_due(
+    spark: SparkSession, lab: Lab, topic: str
+) -> None:
+    lab.create(topic, delayed_messages="true")
+    rows = spark.sql(
+        """
+        SELECT * FROM VALUES
+          ('later', ARRAY(NAMED_STRUCT('key', 'penstock-delay', 'value', CAST('2s' AS BINARY)))),
+          ('now', NULL)
+        AS t(value, headers)
+        """
+    )
+    save(rows, lab, topic)
+    now, later = messages(lab, topic, 2)
+    assert (now.value(), later.value()) == (b"now", b"later")
+    assert "penstock-delayed-from" in dict(later.headers() or ())

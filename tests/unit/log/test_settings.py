@@ -86,6 +86,7 @@ def test_every_value_reaches_the_log() -> None:
             "compression.lz4.level": "2",
             "compression.zstd.level": "4",
             "delete.retention.ms": "11",
+            "delivery.delay.ms": "22",
             "flush": "group",
             "index.interval.bytes": "12",
             "max.compaction.lag.ms": "2000",
@@ -131,7 +132,24 @@ def test_every_value_reaches_the_log() -> None:
         "leader_throttled": {"is_all": False, "pairs": frozenset({(0, 1), (0, 2)})},
         "follower_throttled": {"is_all": True, "pairs": frozenset()},
         "unclean": True,
+        "delayed": False,
+        "delivery_delay_ms": 22,
     }
+
+
+def test_delayed_messages_are_neither_compacted_nor_in_memory() -> None:
+    assert LogSettings.of({"delayed.messages": "true"}).delayed
+    for other in ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"}, {"storage": "memory"}):
+        with pytest.raises(InvalidConfig, match=r"delayed\.messages=true"):
+            LogSettings.of({"delayed.messages": "true", **other})
+
+
+def test_a_companion_log_of_delayed_messages_is_compacted_soon() -> None:
+    companion = LogSettings.of({"delayed.messages": "true"}).for_companion()
+    assert companion.compacted
+    assert not companion.delayed
+    assert companion.delete_retention_ms == 0
+    assert companion.segment_bytes < LogSettings.of({}).segment_bytes
 
 
 def test_replicas_are_named_one_by_one_or_all_together() -> None:

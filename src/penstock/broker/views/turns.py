@@ -49,7 +49,7 @@ class ScanTurns:
             await self.come_back()
 
     def leave(self) -> None:
-        """There is nothing to be done here for a while. One who was cancelled while it waited for its turn has none."""
+        """There is nothing to be done here for a while. One that was cancelled while it waited has no turn to end."""
         if self._holder is asyncio.current_task():
             self._holder = None
             self._lock.release()
