@@ -18,6 +18,18 @@ def tagged(start: int, count: int) -> list[Outgoing]:
     ]
 
 
+def test_what_is_planned_on_a_view_is_read_with_its_gaps(lab: Lab, topic: str) -> None:
+    """Without Spark: spans are cut by offsets, and most have little or nothing in them."""
+    lab.create(topic, 2)
+    view = lab.create(f"{topic}-eu", **{"view.of": topic, "view.where": "tag = 'eu'"})
+    lab.fill(topic, tagged(0, 100), compression="zstd")
+    rows = lab.rows(view, minPartitions=8, failOnDataLoss=True)
+    assert sorted(int(row["value"]) for row in rows) == list(range(0, 100, 5))
+    assert all(int(row["value"]) == 2 * row["offset"] + row["partition"] for row in rows)
+    nothing = lab.create(f"{topic}-none", **{"view.of": topic, "view.where": "tag = 'none'"})
+    assert lab.rows(nothing, minPartitions=8, failOnDataLoss=True) == []
+
+
 def test_spark_reads_a_view_of_which_little_matches(
     spark: SparkSession, lab: Lab, topic: str, checkpoint: str, tmp_path: Path
 ) -> None:
