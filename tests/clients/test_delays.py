@@ -256,7 +256,7 @@ def test_every_record_of_a_topic_can_be_held_back(admin_client: AdminDriver, bro
     made.result(20)
     began_s = time.monotonic()
     admin_client.produce(topic, [Outgoing(value=b"%d" % number) for number in range(5)])
-    assert admin_client.range(topic) == (0, 0)
+    assert admin_client.range(topic) == (0, 0) or time.monotonic() - began_s >= 0.9
     found = admin_client.consume_from_start(topic, 5)
     assert time.monotonic() - began_s >= 0.9
     assert [message.value for message in found] == [b"%d" % number for number in range(5)]
