@@ -303,7 +303,7 @@ def test_messages_that_wait_go_with_their_topic_and_that_is_said(own_broker: Cal
 def test_queues_and_share_groups_do_not_go_together_with_it(broker: BrokerProcess, topic: str) -> None:
     make(broker.kafka, topic)
     with penstock.connect(broker.kafka) as mq, pytest.raises(penstock.PenstockError, match=r"delayed\.messages"):
-        mq.create_queue(f"queue-{topic}", topic=topic)
+        mq.create_queue(f"queue-{topic}", from_topic=topic)
 
 
 def test_retention_waits_for_what_is_not_copied_and_takes_the_rest(broker: BrokerProcess, topic: str) -> None:

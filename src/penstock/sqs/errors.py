@@ -16,6 +16,7 @@ from penstock.foundation.errors import (
     InvalidTopic,
     MessageTooLarge,
     PenstockError,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from penstock.queues.errors import OverLimit, TooManyDeduplicationIds
@@ -152,6 +153,7 @@ _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
     InvalidRecord: (INVALID_PARAMETER_VALUE, ""),
     InvalidConfig: (INVALID_PARAMETER_VALUE, ""),
     InvalidPartitions: (INVALID_PARAMETER_VALUE, ""),
+    PolicyViolation: (INVALID_PARAMETER_VALUE, ""),
     InvalidReplicationFactor: (INVALID_PARAMETER_VALUE, ""),
     InvalidTopic: (INVALID_PARAMETER_VALUE, ""),
     UnknownTopicOrPartition: (RESOURCE_NOT_FOUND, ""),
