@@ -207,12 +207,10 @@ class Node:
             ask=self._peers.ask,
             throttle=self._throttle,
         )
-        self._queues = add_queues(broker)
+        self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._views = broker.views
-        self._metrics.more.append(ViewMetrics(broker.views))
-        self._delays = add_delays(broker, settings.data_dir)
-        self._metrics.more.append(DelayMetrics(self._delays))
-        self._metrics.more.append(QueueMetrics(self._queues, clock))
+        more = (ViewMetrics(broker.views), DelayMetrics(self._delays), QueueMetrics(self._queues, clock))
+        self._metrics.more.extend(more)
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
 

@@ -350,12 +350,12 @@ def test_a_view_of_one_reader_goes_when_nobody_reads_it(own_broker: Any, topic: 
     driver = ConfluentDriver(own_broker().kafka)
     driver.create_topic(topic)
     name = f"{topic}.where-{'a' * 16}"
-    view_of(driver, topic, "tag = 'eu'", name, **{"view.idle.ms": "2000"})
+    view_of(driver, topic, "tag = 'eu'", name, **{"view.idle.ms": "1000"})
     driver.produce(topic, [message(0)])
     with driver.consumer() as consumer:
         consumer.assign([TopicPartition(name, 0, 0)])
         assert consumer.poll(PATIENCE_S).offset() == 0
-        until_s = time.monotonic() + 5
+        until_s = time.monotonic() + 2.5
         while time.monotonic() < until_s:
             assert consumer.poll(0.2) is None  # it is read, and stays
         assert driver.config(name, "view.of")[0] == topic

@@ -38,6 +38,7 @@ OUR_OWN: Final = [
     for oracle in ("kio", "kafka-python")
     for api in (
         "CommitSet",
+        "DelayedMessages",
         "QueueClaim",
         "QueueControl",
         "QueueDeliver",
