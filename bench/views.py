@@ -128,6 +128,7 @@ def child(port: int, topic: str, records: int, filters: bool) -> None:
             "group.id": "bench",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # that the end is reached is told by the fetch after the last
             "statistics.interval.ms": 100,
             "stats_cb": on_stats,
         }
