@@ -46,7 +46,7 @@ def create(broker: BrokerProcess, topic: str, **configs: str) -> None:
 
 def producer(broker: BrokerProcess) -> Producer:
     settings = {"linger.ms": 20, "batch.size": 262_144, "queue.buffering.max.messages": 1_000_000}
-    return Producer({"bootstrap.servers": broker.kafka, **settings, **QUIET})
+    return Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True, **settings, **QUIET})
 
 
 def fill(broker: BrokerProcess, count: int, rng: random.Random) -> None:

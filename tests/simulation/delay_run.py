@@ -33,6 +33,7 @@ from tests.simulation.disk import Killed
 NODES = (1, 2, 3)
 FETCH_MS = 15
 CALM_MS = 45_000
+FAULTS_MIN = 12
 FAULTS = {"kill": 3, "torn": 4, "cut": 4, "election": 5, "jump": 2, "compact": 5, "trim": 3}
 """With how often each happens, compared with the others."""
 
@@ -270,7 +271,7 @@ class DelayRun:
 
     def run(self) -> None:
         self._at(self._pace_ms, self._next_fault)
-        while self.counts["steps"] < self._steps:
+        while self.counts["steps"] < self._steps or self.faults < FAULTS_MIN:
             self._step()
         self._calm_down()
         end_ms = self.clock.steady_ms() + CALM_MS
