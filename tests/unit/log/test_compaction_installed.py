@@ -1,8 +1,6 @@
 """Compaction beside a living log: several passes, grouped segments, producers, races, full disks and kills."""
 
-import gc
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -19,6 +17,7 @@ from penstock.records.build import Record
 from tests.simulation.disk import FakeDisk, Killed
 
 from .compacting import compact, compacted_log, end_segment, planned, put, state
+from .descriptors import open_below
 from .making import (
     ENDLESS,
     FOLDER,
@@ -266,8 +265,7 @@ def test_a_pass_that_fails_uses_up_no_descriptors(tmp_path: Path) -> None:
     disk = FullDisk(OsDisk(tmp_path))
     log = filled(disk)
     planned(log)
-    gc.collect()  # what other tests have left
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(tmp_path)
     for _ in range(5):
         job = planned(log)
         assert job is not None
@@ -276,7 +274,7 @@ def test_a_pass_that_fails_uses_up_no_descriptors(tmp_path: Path) -> None:
             job.run()
         disk.free_bytes = 1 << 30
     log.abandon()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_below(tmp_path) <= before
 
 
 # -- interrupted

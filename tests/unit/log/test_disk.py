@@ -18,6 +18,8 @@ import pytest
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import MAP_BYTES_MIN, RESERVE_BYTES, ColdRead, OsDisk, OsFile
 
+from .descriptors import open_below
+
 TINY_BYTES = 256 << 10
 
 
@@ -298,14 +300,13 @@ def test_bytes_are_warmed_through_a_descriptor_of_their_own(disk: OsDisk, tmp_pa
 
 
 def test_whoever_does_not_want_cold_bytes_any_more_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
-    gc.collect()  # what other tests have left
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(tmp_path)
     for _ in range(3):
         cold = cold_read(disk, tmp_path / "data")
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert open_below(tmp_path) == before + 1
         del cold
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_below(tmp_path) == before
 
 
 def test_a_file_that_is_closed_cannot_be_read(disk: OsDisk) -> None:

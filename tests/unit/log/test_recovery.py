@@ -1,6 +1,5 @@
 """Opening a log of real files again: after a kill, after power loss, after damage."""
 
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.recovery import DamagedLog
 from penstock.log.times import find_time
 
+from .descriptors import open_below
 from .making import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, sync, values_in
 from .recovering import OTHER_BOOT, RECORD_BYTES, contents, filled, killed, last_segment, recovered, write
 
@@ -256,12 +256,11 @@ def test_a_flipped_byte_before_the_checkpoint_is_left_to_its_readers(disk: OsDis
 def test_damage_uses_up_no_descriptors(disk: OsDisk, folder: Path) -> None:
     filled(disk).close()
     last_segment(folder).unlink()
-    gc.collect()  # what other tests have left
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(folder)
     for _ in range(5):
         with pytest.raises(DamagedLog):
             recovered(disk)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(folder) == before
 
 
 def test_a_log_without_a_checkpoint_is_checked_from_its_start(disk: OsDisk, folder: Path) -> None:
