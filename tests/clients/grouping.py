@@ -86,7 +86,7 @@ class Member(threading.Thread):
         self._failure = ""
 
     def __repr__(self) -> str:
-        return f"{self.name}: {sorted(self.owned)}"
+        return f"{self.name}: owns {sorted(self.owned)}, has got {len(self.got)}"
 
     def run(self) -> None:
         try:
@@ -386,7 +386,7 @@ class Crew:
             self.check()
             return all(member.owned <= {got.place for got in member.got} for member in self.present)
 
-        wait_until(flows, "messages from all partitions")
+        wait_until(flows, "messages from all partitions", seen=self.present)
 
     def wait_for(self, count: int) -> None:
         """So many messages have come to some member."""
@@ -395,7 +395,7 @@ class Crew:
             self.check()
             return len({(got.place, got.offset) for member in self.all for got in member.got}) >= count
 
-        wait_until(have_come, f"{count} messages")
+        wait_until(have_come, f"{count} messages", seen=self.present)
 
     def got(self) -> Counter[bytes]:
         """How often each message has come to anyone."""
