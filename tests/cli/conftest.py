@@ -50,6 +50,12 @@ def topic(direct: Direct) -> str:
 
 
 @pytest.fixture
+def lasting(direct: Direct) -> str:
+    """The same for messages of long ago, which retention would take away half a minute after the broker's start."""
+    return direct.create(f"topic-{next(_numbers)}", retention_ms="-1")
+
+
+@pytest.fixture
 def fresh() -> str:
     """A name that no topic has yet."""
     return f"topic-{next(_numbers)}"

@@ -32,10 +32,6 @@ class ServeProcess:
         self.data_dir = folder / "data"
         command = [COMMAND, "serve", "--data-dir", str(self.data_dir), *options]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning"]
-        config = folder / "penstock.toml"
-        # Tests write messages of long ago, which retention would take away half a minute after the start.
-        config.write_text('[broker]\n"log.retention.ms" = -1\n')
-        command += ["--config", str(config)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], START_S)

@@ -40,7 +40,7 @@ def direct(bootstrap: str) -> Direct:
 @pytest.fixture
 def orders(direct: Direct, fresh: str) -> str:
     """A topic of two partitions: five messages in the first, a second apart, and three in the other."""
-    direct.create(fresh, 2)
+    direct.create(fresh, 2, retention_ms="-1")
     for number in range(5):
         direct.publish(fresh, b"%d" % number, timestamp_ms=NOON_MS + 1000 * number)
     direct.publish(fresh, b"5", b"6", b"7", partition=1, timestamp_ms=NOON_MS + 2000)

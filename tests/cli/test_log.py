@@ -16,7 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of three segments, of a broker that was stopped: 30 records in 6 batches."""
     process = ServeProcess(tmp_path_factory.mktemp("stopped"))
     direct = Direct(process.bootstrap)
-    direct.create("orders", segment_bytes="1400")
+    direct.create("orders", segment_bytes="1400", retention_ms="-1")
     for number in range(6):
         values = [b"%d" % number * 100] * 5
         direct.publish("orders", *values, key=b"k%d" % number, timestamp_ms=1_700_000_000_000 + 1000 * number)

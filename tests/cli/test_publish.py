@@ -53,7 +53,7 @@ def test_bytes_that_are_no_text_arrive_as_they_were(cli: Cli, direct: Direct, to
 
 
 def test_keys_headers_tags_times_and_partitions_go_with_the_message(cli: Cli, direct: Direct, fresh: str) -> None:
-    direct.create(fresh, 3)
+    direct.create(fresh, 3, retention_ms="-1")
     options = ["--key", "42", "--tag", "eu", "--header", "trace=a=b", "--header", "empty="]
     cli.ok("publish", fresh, "hi", *options, "--partition", "2", "--timestamp", "2026-01-31T12:00:00.5Z")
     (found,) = direct.read(fresh)

@@ -50,13 +50,13 @@ def test_one_partition_can_be_read_alone(cli: Cli, direct: Direct, fresh: str) -
     assert sorted(cli.ok("subscribe", fresh).splitlines()) == ["to 0", "to 1", "to 2"]
 
 
-def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, direct: Direct, topic: str) -> None:
+def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, direct: Direct, lasting: str) -> None:
     headers = [("a", b"\xff"), ("b", b"b"), ("c", None)]
-    direct.publish(topic, b"\x00\xfe", key=b"\xff", timestamp_ms=1000, headers=headers)
-    direct.publish(topic, None, key="café".encode())
-    binary, text = cli.json("subscribe", topic)
+    direct.publish(lasting, b"\x00\xfe", key=b"\xff", timestamp_ms=1000, headers=headers)
+    direct.publish(lasting, None, key="café".encode())
+    binary, text = cli.json("subscribe", lasting)
     assert binary == {
-        "topic": topic,
+        "topic": lasting,
         "partition": 0,
         "offset": 0,
         "timestamp": 1000,
@@ -74,28 +74,28 @@ def test_json_has_text_as_text_and_other_bytes_in_base64(cli: Cli, direct: Direc
 
 
 def test_a_line_for_people_has_place_key_and_headers_and_cannot_drive_the_terminal(
-    cli: Cli, direct: Direct, topic: str
+    cli: Cli, direct: Direct, lasting: str
 ) -> None:
-    direct.publish(topic, b"a\x1b[2Jb\xff", key=b"k", headers=[("tag", b"eu")], timestamp_ms=NOON_MS)
-    assert cli.ok("subscribe", topic, "--format", "line") == (
+    direct.publish(lasting, b"a\x1b[2Jb\xff", key=b"k", headers=[("tag", b"eu")], timestamp_ms=NOON_MS)
+    assert cli.ok("subscribe", lasting, "--format", "line") == (
         "2026-01-31T12:00:00.000Z 0:0 k: a\\x1b[2Jb\\xff [tag=eu]\n"
     )
 
 
-def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, direct: Direct, topic: str) -> None:
-    direct.publish(topic, b"hello", key=b"k", timestamp_ms=0)
-    code, screen = cli.on_terminal("subscribe", topic)
+def test_a_terminal_gets_lines_and_a_pipe_gets_values(cli: Cli, direct: Direct, lasting: str) -> None:
+    direct.publish(lasting, b"hello", key=b"k", timestamp_ms=0)
+    code, screen = cli.on_terminal("subscribe", lasting)
     assert code == 0
     assert "1970-01-01T00:00:00.000Z 0:0" in screen
     assert "hello" in screen
-    assert cli.ok("subscribe", topic) == "hello\n"
+    assert cli.ok("subscribe", lasting) == "hello\n"
 
 
-def test_a_template_puts_the_parts_where_they_are_wanted(cli: Cli, direct: Direct, topic: str) -> None:
-    direct.publish(topic, b"hello", key=b"k", headers=[("a", b"b")], timestamp_ms=1500)
+def test_a_template_puts_the_parts_where_they_are_wanted(cli: Cli, direct: Direct, lasting: str) -> None:
+    direct.publish(lasting, b"hello", key=b"k", headers=[("a", b"b")], timestamp_ms=1500)
     template = r"{topic}/{partition}/{offset}\t{key}={value} {headers} {timestamp} {time}"
-    assert cli.ok("subscribe", topic, "--format", template) == (
-        f"{topic}/0/0\tk=hello a=b 1500 1970-01-01T00:00:01.500Z\n"
+    assert cli.ok("subscribe", lasting, "--format", template) == (
+        f"{lasting}/0/0\tk=hello a=b 1500 1970-01-01T00:00:01.500Z\n"
     )
 
 

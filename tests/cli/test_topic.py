@@ -137,27 +137,27 @@ def test_delete_asks_on_a_terminal(cli: Cli, topic: str) -> None:
     assert f"deleted topic {topic}" in screen
 
 
-def test_trim_drops_what_lies_before_an_offset_a_time_or_the_end(cli: Cli, direct: Direct, topic: str) -> None:
+def test_trim_drops_what_lies_before_an_offset_a_time_or_the_end(cli: Cli, direct: Direct, lasting: str) -> None:
     for number in range(5):
-        direct.publish(topic, b"m%d" % number, timestamp_ms=NOON_MS + 1000 * number)
-    assert table(cli.ok("topic", "trim", topic, "--before", "2")) == [
+        direct.publish(lasting, b"m%d" % number, timestamp_ms=NOON_MS + 1000 * number)
+    assert table(cli.ok("topic", "trim", lasting, "--before", "2")) == [
         ["TOPIC", "PARTITION", "STARTS AT"],
-        [topic, "0", "2"],
+        [lasting, "0", "2"],
     ]
-    assert direct.values(topic) == [b"m2", b"m3", b"m4"]
-    assert cli.json("topic", "trim", topic, "--before", "2026-01-31T12:00:03Z") == [
-        {"topic": topic, "partition": 0, "start_offset": 3}
+    assert direct.values(lasting) == [b"m2", b"m3", b"m4"]
+    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:03Z") == [
+        {"topic": lasting, "partition": 0, "start_offset": 3}
     ]
-    assert cli.json("topic", "trim", topic, "--before", f"@{NOON_MS + 4000}") == [
-        {"topic": topic, "partition": 0, "start_offset": 4}
+    assert cli.json("topic", "trim", lasting, "--before", f"@{NOON_MS + 4000}") == [
+        {"topic": lasting, "partition": 0, "start_offset": 4}
     ]
-    assert cli.json("topic", "trim", topic, "--before", "end")[0]["start_offset"] == 5
-    assert direct.values(topic) == []
+    assert cli.json("topic", "trim", lasting, "--before", "end")[0]["start_offset"] == 5
+    assert direct.values(lasting) == []
 
 
-def test_trim_by_time_drops_everything_where_all_of_it_is_older(cli: Cli, direct: Direct, topic: str) -> None:
-    direct.publish(topic, b"old", timestamp_ms=0)
-    assert cli.json("topic", "trim", topic, "--before", "2026-01-31T12:00:00Z")[0]["start_offset"] == 1
+def test_trim_by_time_drops_everything_where_all_of_it_is_older(cli: Cli, direct: Direct, lasting: str) -> None:
+    direct.publish(lasting, b"old", timestamp_ms=0)
+    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:00Z")[0]["start_offset"] == 1
 
 
 def test_trim_refuses_an_offset_that_is_not_there_or_belongs_to_no_one_partition(
