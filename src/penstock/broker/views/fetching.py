@@ -111,6 +111,7 @@ class _ViewFetch:
                 from_offset=wanted.fetch_offset,
                 is_stable=self._attempt.is_stable,
                 turns=service.turns,
+                arenas=service.arenas,
                 threads=self._broker.threads,
                 counts=service.counts_of(view.name),
             )

@@ -1,35 +1,29 @@
 """One partition read through a view's filter, for one Fetch: a little at a time, and nothing twice."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Final, NamedTuple
+from typing import Final
 
+from penstock.broker.views.opening import Arenas, Found, Opened
 from penstock.broker.views.service import ViewCounts
 from penstock.broker.views.turns import ScanTurns
 from penstock.foundation.errors import CorruptMessage, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.records.batch import BatchHeader, batches, check_batch
-from penstock.records.columns import Columns, columns_of, open_body
-from penstock.records.compression import Codec
-from penstock.records.layout import Buffer
+from penstock.records.columns import Columns, columns_of
 from penstock.records.selecting import Selection
 from penstock.replication.partition import Partition
 from penstock.views.predicate import Predicate
 
-CHUNK_BYTES: Final = 512 << 10
+CHUNK_BYTES: Final = 2 << 20
 """What is read from the log at a time."""
-OPENED_BYTES_MAX: Final = 8 << 20
-"""What a thread decompresses at a time; one batch may be larger."""
 WARM_ATTEMPTS: Final = 3
-
-Opened = Buffer | PenstockError
 
 
 class Scan:
     """Where a Fetch is in one partition of a view, and what it has found so far.
 
-    Compressed batches are opened on a thread, for as long as that takes nobody waits; what they hold is looked at on
+    Compressed batches are opened on threads, for as long as that takes nobody waits; what they hold is looked at on
     the loop, in turns.
     """
 
@@ -41,6 +35,7 @@ class Scan:
         from_offset: int,
         is_stable: bool,
         turns: ScanTurns,
+        arenas: Arenas,
         threads: Executor,
         counts: ViewCounts,
     ) -> None:
@@ -54,6 +49,7 @@ class Scan:
         self._from_offset = from_offset
         self._is_stable = is_stable
         self._turns = turns
+        self._arenas = arenas
         self._threads = threads
         self._counts = counts
 
@@ -76,17 +72,18 @@ class Scan:
         if not data:
             return
         number = partition.name.partition
-        found = [_Found(at, header, self._must_open(header, number)) for at, header in batches(data)]
+        found = [Found(at, header, self._must_open(header, number)) for at, header in batches(data)]
         if self._is_stable and found:
             end = found[-1].header.next_offset
             self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
-        async with self._turns:
-            done = 0
-            while done < len(found) and self.kept_bytes < limit_bytes:
-                opened = await self._open(data, found[done:])
-                for body, each in zip(opened, found[done:], strict=False):
+        done = 0
+        while done < len(found) and self.kept_bytes < limit_bytes:
+            # Never the other way round: who waits for an arena must not hold up those who have one.
+            async with self._arenas.opened(data, found[done:]) as opened, self._turns:
+                for body in opened.bodies():
                     if self.kept_bytes >= limit_bytes:
                         break
+                    each = found[done]
                     done += 1
                     await self._look_at(each.of(data), each, body, number)
 
@@ -111,19 +108,7 @@ class Scan:
         seen = veil.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
         return memoryview(bytes(seen.records))
 
-    async def _open(self, data: memoryview, found: "Sequence[_Found]") -> list[Opened]:
-        """The bodies of batches, as many as are opened at a time; on a thread if any is compressed."""
-        if all(each.header.codec is Codec.NONE or not each.must_open for each in found):
-            return _open_some(data, found)
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, _open_some, data, found)
-        self._turns.leave()
-        try:
-            return await work
-        finally:
-            await self._turns.come_back()
-
-    async def _look_at(self, batch: memoryview, found: "_Found", body: Opened, number: int) -> None:
+    async def _look_at(self, batch: memoryview, found: Found, body: Opened, number: int) -> None:
         header = found.header
         self.scanned_bytes += header.size_bytes
         self._counts.scanned_bytes += header.size_bytes
@@ -171,30 +156,3 @@ class Scan:
         if not columns.count or columns.offsets[0] >= self._from_offset:
             return 0
         return sum(offset < self._from_offset for offset in columns.offsets)
-
-
-class _Found(NamedTuple):
-    """A batch in what was read."""
-
-    at: int
-    header: BatchHeader
-    must_open: bool
-
-    def of(self, data: memoryview) -> memoryview:
-        return data[self.at : self.at + self.header.size_bytes]
-
-
-def _open_some(data: memoryview, found: Sequence[_Found]) -> list[Opened]:
-    """At least one body, and no more once there is much in memory."""
-    opened: list[Opened] = []
-    size = 0
-    for each in found:
-        try:
-            body: Opened = open_body(each.of(data), each.header) if each.must_open else b""
-        except PenstockError as error:
-            body = error
-        opened.append(body)
-        size += 0 if isinstance(body, PenstockError) or each.header.codec is Codec.NONE else len(body)
-        if size >= OPENED_BYTES_MAX:
-            break
-    return opened

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.broker.views.opening import Arenas
 from penstock.broker.views.turns import ScanTurns
 from penstock.cluster.administration import drop_view
 from penstock.cluster.image import ClusterImage
@@ -58,6 +59,7 @@ class ViewService:
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
         """Fetches that are under way."""
         self.turns: Final = ScanTurns(clock.monotonic_s)
+        self.arenas: Final = Arenas(threads)
         self.counts: Final[dict[str, ViewCounts]] = {}
         """By the views' names."""
 

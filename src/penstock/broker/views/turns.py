@@ -49,10 +49,13 @@ class ScanTurns:
             await self.come_back()
 
     def leave(self) -> None:
-        """There is nothing to be done here for a while. One that was cancelled while it waited has no turn to end."""
+        """There is nothing to be done here for a while. One that was cancelled while it waited has no turn to end.
+
+        Who comes until the loop has gone round does not find it free: several would have their turns in one round.
+        """
         if self._holder is asyncio.current_task():
             self._holder = None
-            self._lock.release()
+            asyncio.get_running_loop().call_soon(self._lock.release)
 
     async def come_back(self) -> None:
         await self._lock.acquire()
