@@ -112,6 +112,60 @@ def test_twins_follow_or_refuse_the_same_positions(
     agree(lambda twin: twin.list_headers(body, at, length))
 
 
+CELLS = st.lists(
+    st.sampled_from([b"", b"1", b"-1", b"+7", b"007", b"0.5", b".5", b"5.", b"1e3", b"1e400", b"-0", b"9" * 19])
+    | st.sampled_from([b"1" * 64, b"1" * 65, b"e", b"nan", b"inf", b"1_0", b" 1", b"true", b"FALSE", b"ab", b"aab"])
+    | st.text("0123456789.eE+-", max_size=6).map(str.encode)
+    | st.text("ab", max_size=6).map(str.encode)
+    | st.binary(max_size=4),
+    max_size=10,
+)
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 8) | st.floats(allow_nan=False)
+
+
+@settings(max_examples=400, deadline=None)
+@given(CELLS, st.lists(st.tuples(st.integers(0, 9), INT32, INT32), max_size=1), st.data())
+def test_twins_compare_or_refuse_the_same(
+    cells: list[bytes], damage: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Cells that are there, null or absent; now and then one lies where no bytes are, or there is one too few."""
+    rows = len(cells)
+    nothing = data.draw(st.lists(st.sampled_from([0, 0, 0, -1, -2]), min_size=rows, max_size=rows))
+    at = array("i", [sum(map(len, cells[:row])) for row in range(rows)])
+    length = array("i", [len(cell) if state == 0 else state for cell, state in zip(cells, nothing, strict=True)])
+    for row, start, size in damage:
+        if row < rows:
+            at[row], length[row] = start, size
+    live = data.draw(st.none() | st.binary(min_size=rows, max_size=rows) | st.binary(max_size=2))
+    if data.draw(st.integers(0, 19)) == 0:
+        del length[-1:]
+    body, column, sizes = b"".join(cells), memoryview(at), memoryview(length)
+    op, texts = data.draw(st.integers(0, 5)), data.draw(CELLS)
+    values = data.draw(st.lists(NUMBERS, max_size=12))
+    from_start, to_end, flag = (data.draw(st.booleans()) for _ in range(3))
+    agree(lambda twin: twin.match_text(body, column, sizes, live, op, texts[0] if texts else b"a"))
+    agree(lambda twin: twin.match_texts(body, column, sizes, live, texts))
+    agree(lambda twin: twin.match_flag(body, column, sizes, live, flag))
+    agree(lambda twin: twin.match_numbers(body, column, sizes, live, op, values))
+    agree(lambda twin: twin.match_pieces(body, column, sizes, live, texts, from_start, to_end))
+    agree(lambda twin: twin.match_null(sizes))
+
+
+STATES = st.lists(st.sampled_from([0, 1, 2]), max_size=10).map(bytes)
+
+
+@given(st.lists(INT64, max_size=10), st.none() | STATES, st.integers(0, 5), INT64, STATES, STATES)
+def test_twins_compare_numbers_and_join_results_the_same(
+    numbers: list[int], live: bytes | None, op: int, value: int, one: bytes, other: bytes
+) -> None:
+    column = memoryview(array("q", numbers))
+    agree(lambda twin: twin.match_ints(column, live, op, value))
+    agree(lambda twin: twin.match_ints(column, None if live is None else live[: len(numbers)], op, value))
+    for join in ("both", "either"):
+        agree(lambda twin, join=join: getattr(twin, join)(one, other))  # type: ignore[misc]
+        agree(lambda twin, join=join: getattr(twin, join)(one, (other + one)[: len(one)]))  # type: ignore[misc]
+
+
 @st.composite
 def binary_columns(draw: st.DrawFn, rows: int) -> BinaryColumn:
     """Mostly good: now and then shorter than the rows, or with offsets that go astray."""
