@@ -296,6 +296,13 @@ def test_ports_count_up_past_those_that_are_taken() -> None:
         assert ports.free(Address(host="127.0.0.1", port=taken)).port > first.port, "each is given once"
 
 
+def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        wanted = Address(host="127.0.0.1", port=listener.getsockname()[1])
+    found = {Ports().free(wanted).port for _ in range(3)}
+    assert len(found) == 3, "nobody listens on any of them yet"
+
+
 def test_port_zero_is_any_free_one() -> None:
     ports, anywhere = Ports(), Address(host="127.0.0.1", port=0)
     found = {ports.free(anywhere).port for _ in range(5)}

@@ -1,9 +1,11 @@
 """A cluster in a folder, as `penstock dev` runs it: what is in the folder, who listens where, what is told of it."""
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,16 +106,21 @@ def write_json(file: Path, value: Any) -> None:
 
 
 class Ports:
-    """Ports that nobody listens on, each given once."""
+    """Ports that nobody listens on, each given once: also if several clusters are started at the same moment.
+
+    A port that was given is marked by a locked file, for as long as this process lives.
+    """
 
     def __init__(self) -> None:
         self._given: set[int] = set()
+        self._folder = Path(tempfile.gettempdir()) / f"penstock-ports-{os.getuid()}"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
 
     def free(self, wanted: Address) -> Address:
         """The address itself, or the same with the first free port after it. Port 0: any free one."""
         for port in range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)):
             found = None if port in self._given else self._try(wanted.host, port)
-            if found is not None:
+            if found is not None and (not wanted.port or self._mark(found)):
                 self._given.add(found)
                 return Address(host=wanted.host, port=found)
             if not wanted.port:
@@ -126,6 +133,16 @@ class Ports:
         with contextlib.suppress(OSError), socket.create_server((host, port), family=family) as listener:
             return int(listener.getsockname()[1])
         return None
+
+    def _mark(self, port: int) -> bool:
+        """False if another process has it marked. The file stays open, and is small enough to be left."""
+        fd = os.open(self._folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        return True
 
 
 def reachable(address: Address) -> Address:
