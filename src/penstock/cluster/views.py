@@ -47,7 +47,6 @@ class View:
     """That topic's name."""
     where: str
     created_ms: int = 0
-    owner: str = ""
     idle_ms: int = 0
     """Dropped when nobody has read it for so long; 0: never."""
     touched: int = 0
@@ -71,7 +70,6 @@ class View:
             "of": self.of,
             "where": self.where,
             "created": self.created_ms,
-            "owner": self.owner,
         }
         if self.idle_ms:
             value |= {"idle": self.idle_ms, "touched": self.touched}
@@ -86,7 +84,6 @@ class View:
             of=value["of"],
             where=value["where"],
             created_ms=value["created"],
-            owner=value["owner"],
             idle_ms=value.get("idle", 0),
             touched=value.get("touched", 0),
         )
