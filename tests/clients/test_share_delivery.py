@@ -91,6 +91,24 @@ def test_groups_do_not_know_of_each_other(share_broker: BrokerProcess, jobs: str
         assert one.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("begins", ["earliest", "latest"])
+def test_what_a_topic_holds_back_is_given_to_nobody_before_its_time_and_to_somebody_then(
+    share_broker: BrokerProcess, topic: str, member: MakeMember, begins: str
+) -> None:
+    ConfluentDriver(share_broker.kafka).create_topic(topic, configs={"delivery.delay.ms": "1500"})
+    configure(share_broker, f"g-{topic}", {"share.auto.offset.reset": begins})
+    one = member(topic)
+    if begins == "latest":
+        assert one.fetch() == {}  # it begins here
+    began_s = time.monotonic()
+    produce(share_broker, topic, b"held")
+    assert one.fetch(max_wait_ms=100) == {}
+    got = one.fetch(max_wait_ms=20_000)[0]
+    assert time.monotonic() - began_s >= 1.5
+    assert got.values == {0: b"held"}
+    assert one.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
+
+
 # -- transactions
 
 

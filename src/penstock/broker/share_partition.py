@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.queues.partition import QueuePartition, Ranges, Waiter, Wish
+from penstock.broker.queues.reading import readable_to
 from penstock.broker.share_sessions import Place
 from penstock.broker.share_terms import Terms
 from penstock.cluster.topics import check_may_share
@@ -76,10 +77,10 @@ class SharePartition(NamedTuple):
         elif not partition.is_settled:
             raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
         else:
-            found = None
+            found, end = None, readable_to(partition, stable=False)
             if before_ms is not None:
-                found = find_time(partition.log, now_ms - before_ms, partition.high_watermark)
-            offset = partition.high_watermark if found is None else found[1]
+                found = find_time(partition.log, now_ms - before_ms, end)
+            offset = end if found is None else found[1]
         # It is applied at once: whoever asks next finds the group there.
         delivery.runtime.submit(SetPosition(group_id, offset), _ignore)
 

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from penstock.broker.queues.partition import QueuePartition
-from penstock.broker.queues.reading import read_on
+from penstock.broker.queues.reading import read_on, readable_to
 from penstock.foundation.errors import OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.times import find_time
@@ -171,6 +171,8 @@ class Counting:
             late = lates.setdefault(group, _Late())
             late.begin(end)
             delayed = await self._not_due(partition.partition, late, stable, delay_ms) if waiting else 0
+            readable = max(end, readable_to(partition.partition))
+            delayed += await tally.between(readable, stable) if readable < stable else 0
         except OffsetOutOfRange:  # it was trimmed meanwhile
             return known
         delayed = min(delayed, waiting)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.reading import Back, Message, Window
+from penstock.broker.queues.reading import Back, Message, Window, readable_to
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
@@ -318,7 +318,7 @@ class QueuePartition:
                 busy.missed.append(partial(self.look_soon, busy.wish.group))
             return
         waiter.is_busy = True
-        group.seen = self.partition.high_watermark
+        group.seen = readable_to(self.partition, stable=False)
         waiter.ask(self, partial(self._on_served, group, waiter))
 
     def _on_served(self, group: _Group, waiter: Waiter, reply: Any) -> None:
@@ -338,7 +338,7 @@ class QueuePartition:
         group.is_looking = False
         if self.is_closed or not group.parked:
             return
-        if not isinstance(reply, PenstockError) and group.seen != self.partition.high_watermark:
+        if not isinstance(reply, PenstockError) and group.seen != readable_to(self.partition, stable=False):
             self._look_at(group)  # the look took a while, and something has come meanwhile
         else:
             self._wait(group, waiter.wish.group)

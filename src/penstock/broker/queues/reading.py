@@ -222,12 +222,18 @@ class Opened:
         )
 
 
+def readable_to(partition: Partition, *, stable: bool = True) -> int:
+    """Messages below may be given to somebody now; what is held back may not."""
+    limit = partition.last_stable_offset if stable else partition.high_watermark
+    return limit if partition.veil is None else partition.veil.visible_to(limit)
+
+
 def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool = True) -> tuple[list[Opened], int]:
     """Batches of messages from an offset on, and the offset behind all that was looked at. Raises ColdRead.
 
     The same offset again: there is nothing more yet.
     """
-    limit = partition.last_stable_offset if stable else partition.high_watermark
+    limit = readable_to(partition, stable=stable)
     if offset >= limit:
         return [], offset
     data = partition.read(offset, max_bytes, stable=stable)
@@ -261,8 +267,7 @@ class Window:
     @property
     def limit(self) -> int:
         """As far as it may be read now."""
-        partition = self._partition
-        return partition.last_stable_offset if self._stable else partition.high_watermark
+        return readable_to(self._partition, stable=self._stable)
 
     def seek(self, offset: int) -> None:
         """Have the window begin at an offset. One that is gone from the log is passed over, to the first there is."""
