@@ -1,5 +1,6 @@
 """What a topic keeps: by size, by time, by key, in memory. And how consumers get past what is gone."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver,
     confluent.produce(topic, [Outgoing(value=b"new")])
     assert [(message.offset, message.value) for message in confluent.consume_from_start(topic, 1)] == [(10, b"new")]
     assert confluent.range(topic) == (10, 11)
+
+
+def test_nothing_goes_that_nobody_could_see_yet(confluent: ConfluentDriver, topic: str) -> None:
+    confluent.create_topic(topic, configs={"retention.ms": str(HOUR_MS), "delivery.delay.ms": "1500"})
+    began_s = time.monotonic()
+    confluent.produce(topic, [Outgoing(value=b"old", timestamp_ms=NOW_MS - 2 * HOUR_MS)])
+    wait_until(lambda: confluent.range(topic)[0] == 1, "the old message goes")
+    assert time.monotonic() - began_s >= 1.5
 
 
 def test_a_consumer_of_what_is_gone_goes_on_with_what_is_left(confluent: ConfluentDriver, topic: str) -> None:

@@ -63,7 +63,8 @@ def test_every_setting_is_looked_at_here() -> None:
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, good, _) in VALUES.items() for text in good])
 def test_what_is_right_is_taken(name: str, text: str) -> None:
-    assert LogSettings.of({name: f" {text} "}) == LogSettings.of({name: text})
+    others = {"retention.ms": "-1"} if name == "delivery.delay.ms" else {}  # they must go together
+    assert LogSettings.of({name: f" {text} ", **others}) == LogSettings.of({name: text, **others})
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, _, bad) in VALUES.items() for text in bad])
@@ -98,7 +99,7 @@ def test_every_value_reaches_the_log() -> None:
             "min.compaction.lag.ms": "17",
             "min.insync.replicas": "3",
             "retention.bytes": "18",
-            "retention.ms": "19",
+            "retention.ms": "23",
             "segment.bytes": "2048",
             "segment.ms": "20",
             "segment.jitter.ms": "21",
@@ -125,7 +126,7 @@ def test_every_value_reaches_the_log() -> None:
         "min_compaction_lag_ms": 17,
         "min_insync_replicas": 3,
         "retention_bytes": 18,
-        "retention_ms": 19,
+        "retention_ms": 23,
         "segment_bytes": 2048,
         "segment_ms": 20,
         "segment_jitter_ms": 21,
@@ -135,6 +136,19 @@ def test_every_value_reaches_the_log() -> None:
         "delayed": False,
         "delivery_delay_ms": 22,
     }
+
+
+def test_records_are_not_held_back_for_longer_than_they_are_kept() -> None:
+    for kept in ({}, {"retention.ms": "1000"}, {"retention.ms": "1000", "cleanup.policy": "compact,delete"}):
+        with pytest.raises(InvalidConfig, match=r"delivery\.delay\.ms=\d+ holds records back for longer than"):
+            LogSettings.of({"delivery.delay.ms": "1000" if kept else str(7 * DAY_MS), **kept})
+    for kept in (
+        {"retention.ms": "1001"},
+        {"retention.ms": "-1"},
+        {"retention.ms": "5", "cleanup.policy": "compact"},
+    ):
+        assert LogSettings.of({"delivery.delay.ms": "1000", **kept}).delivery_delay_ms == 1000
+    assert LogSettings.of({"delivery.delay.ms": "9", "retention.ms": "5"}, running=True).delivery_delay_ms == 9
 
 
 def test_delayed_messages_are_neither_compacted_nor_in_memory() -> None:

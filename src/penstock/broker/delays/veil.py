@@ -71,9 +71,9 @@ class Veil:
 
     @property
     def keep_from(self) -> int:
-        """Retention may take what is below: no delayed message is in there that is not kept elsewhere."""
+        """Retention may take what is below: no message is in there that consumers are yet to see from here."""
         if not self._partition.log.settings.delayed:
-            return LONG_MAX
+            return self.visible_to(LONG_MAX)
         machine, companion = self._machine_of(), self._partition.companion
         if machine is None or companion is None or machine.since == UNKNOWN:
             return 0
