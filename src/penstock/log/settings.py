@@ -361,8 +361,8 @@ def _check_together(parsed: Mapping[str, Any]) -> None:
     delay_ms, kept_ms = parsed[DELIVERY_DELAY_MS], parsed["retention.ms"]
     if delay_ms and "delete" in parsed["cleanup.policy"] and 0 <= kept_ms <= delay_ms:
         raise InvalidConfig(
-            f"{DELIVERY_DELAY_MS}={delay_ms} holds records back for longer than retention.ms={kept_ms} keeps them; set "
-            "retention.ms higher, too (-1: for ever)"
+            f"{DELIVERY_DELAY_MS}={delay_ms} holds records back for longer than retention.ms={kept_ms} keeps them; "
+            "set retention.ms higher, too (-1: for ever)"
         )
     least_ms, most_ms = parsed["min.compaction.lag.ms"], parsed["max.compaction.lag.ms"]
     if least_ms > most_ms:
