@@ -263,6 +263,15 @@ def test_every_record_of_a_topic_can_be_held_back(admin_client: AdminDriver, bro
     assert admin_client.range(topic) == (0, 5)
 
 
+def test_what_is_trimmed_while_it_is_held_back_is_waited_for_by_nobody(broker: BrokerProcess, topic: str) -> None:
+    client = ConfluentDriver(broker.kafka)
+    client.create_topic(topic, configs={"delivery.delay.ms": "600000"})
+    client.produce(topic, [Outgoing(value=b"x")] * 5)
+    assert client.range(topic) == (0, 0)
+    assert client.trim(topic, 3) == 3
+    assert client.range(topic) == (3, 3)
+
+
 def test_what_is_held_back_stays_so_when_the_broker_is_killed(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker()
     client = ConfluentDriver(broker.kafka)

@@ -56,7 +56,9 @@ def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver,
     assert confluent.range(topic) == (10, 11)
 
 
-def test_nothing_goes_that_nobody_could_see_yet(broker: BrokerProcess, confluent: ConfluentDriver, topic: str) -> None:
+def test_nothing_goes_that_nobody_could_see_yet(
+    broker: BrokerProcess, confluent: ConfluentDriver, topic: str
+) -> None:
     confluent.create_topic(topic, configs={"retention.ms": str(HOUR_MS), "delivery.delay.ms": "1500"})
     began_s = time.monotonic()
     confluent.produce(topic, [Outgoing(value=b"old", timestamp_ms=NOW_MS - 2 * HOUR_MS)])
