@@ -263,13 +263,19 @@ def test_every_record_of_a_topic_can_be_held_back(admin_client: AdminDriver, bro
     assert admin_client.range(topic) == (0, 5)
 
 
-def test_what_is_trimmed_while_it_is_held_back_is_waited_for_by_nobody(broker: BrokerProcess, topic: str) -> None:
+def test_what_is_held_back_is_not_trimmed(broker: BrokerProcess, topic: str) -> None:
     client = ConfluentDriver(broker.kafka)
-    client.create_topic(topic, configs={"delivery.delay.ms": "600000"})
+    client.create_topic(topic, configs={"delivery.delay.ms": "1000"})
     client.produce(topic, [Outgoing(value=b"x")] * 5)
-    assert client.range(topic) == (0, 0)
-    assert client.trim(topic, 3) == 3
-    assert client.range(topic) == (3, 3)
+    wait_until(lambda: client.range(topic) == (0, 5), "all can be seen")
+    client.alter_configs(topic, {"delivery.delay.ms": "600000"})
+    client.produce(topic, [Outgoing(value=b"y")] * 5)
+    with refused(client, ErrorCode.OFFSET_OUT_OF_RANGE):
+        client.trim(topic, 7)
+    assert client.trim(topic, -1) == 5
+    assert client.range(topic) == (5, 5)
+    client.alter_configs(topic, {"delivery.delay.ms": "0"})
+    assert [message.value for message in client.consume_from_start(topic, 5)] == [b"y"] * 5
 
 
 def test_what_is_held_back_stays_so_when_the_broker_is_killed(own_broker: Callable[..., BrokerProcess]) -> None:

@@ -56,9 +56,9 @@ class Holding:
         now_ms = behind_ms(self._clock)
         self._note(now_ms)
         due_ms = now_ms - self.delay_ms
-        seen = max(self._visible, self._partition.log.start_offset)  # nobody waits for what was trimmed
+        seen = self._visible
         if seen < self._known_to:
-            seen = max(seen, self._old_to(due_ms))
+            seen = self._old_to(due_ms)
         while self._times and self._times[0][1] <= due_ms:
             seen = max(seen, self._times.popleft()[0])
         self._visible = seen

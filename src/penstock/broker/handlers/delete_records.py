@@ -41,9 +41,12 @@ def _trim(partition: Partition, offset: int) -> int:
     log = partition.log
     if not log.settings.deleted:
         raise PolicyViolation(f"{partition.name} is only compacted; add delete to its cleanup.policy to trim it")
-    offset = partition.high_watermark if offset == TO_THE_END else offset
-    if not 0 <= offset <= partition.high_watermark:
-        raise OffsetOutOfRange(f"{partition.name} ends at offset {partition.high_watermark}, asked for {offset}")
+    end = partition.high_watermark
+    if partition.veil is not None:
+        end = partition.veil.visible_to(end)  # as consumers know it: nothing goes that is held back from them
+    offset = end if offset == TO_THE_END else offset
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(f"{partition.name} ends at offset {end}, asked for {offset}")
     if partition.veil is not None and offset > max(log.start_offset, partition.veil.keep_from):
         raise OffsetNotAvailable(
             f"{partition.name} has delayed messages before offset {offset} that are not kept elsewhere yet; try again"
