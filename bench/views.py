@@ -54,9 +54,11 @@ class Load:
     value_bytes: int
     compression: str
     records: int
+    is_json: bool = False
 
     def __str__(self) -> str:
-        return f"{self.value_bytes} B, {self.compression}"
+        kind = "JSON" if self.is_json else "noise"
+        return f"{self.value_bytes} B of {kind}, {self.compression}"
 
 
 LOADS: Final = (
@@ -64,7 +66,11 @@ LOADS: Final = (
     Load(value_bytes=100, compression="zstd", records=2_000_000),
     Load(value_bytes=1024, compression="none", records=400_000),
     Load(value_bytes=1024, compression="zstd", records=400_000),
+    Load(value_bytes=100, compression="zstd", records=2_000_000, is_json=True),
+    Load(value_bytes=1024, compression="zstd", records=400_000, is_json=True),
 )
+DIFFERENT: Final = 5000
+"""Values; far more than are in one batch, so that no codec sees one twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +95,34 @@ def fill(broker: Penstock, load: Load, records: int) -> tuple[str, str]:
         }
     )
     rng = random.Random(SEED)
+    # Noise as text shrinks to half, which is the worst that a codec meets; orders as JSON to a fifth.
+    values = [
+        _order(rng, load.value_bytes) if load.is_json else rng.randbytes(load.value_bytes // 2).hex()
+        for _ in range(DIFFERENT)
+    ]
     for number in range(records):
         tag = WANTED if number % MATCHING == 0 else OTHER
-        # No two values are alike, or codecs would look better than they are; as text they shrink to half.
-        value = rng.randbytes(load.value_bytes // 2).hex()
+        value, key = values[number % DIFFERENT], b"%d" % number
         while True:
             try:
-                producer.produce(topic, value, key=b"%d" % number, headers=[(TAG, tag)], partition=0)
+                producer.produce(topic, value, key=key, headers=[(TAG, tag)], partition=0)
                 break
             except BufferError:
                 producer.poll(0.1)
     assert producer.flush(PATIENCE_S) == 0
     return topic, f"{topic}-view"
+
+
+def _order(rng: random.Random, size: int) -> str:
+    """An order with as many items as its size has room for."""
+    order: dict[str, Any] = {"id": rng.randrange(10**9), "customer": f"customer-{rng.randrange(10**5)}"}
+    text, items = json.dumps(order), []
+    while True:
+        items.append({"sku": f"S-{rng.randrange(10**6)}", "n": rng.randrange(1, 9)})
+        longer = json.dumps({**order, "items": items})
+        if len(longer) > size:
+            return text
+        text = longer
 
 
 def read_in_child(broker: Penstock, topic: str, records: int, filters: bool) -> Reading:
