@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SEED = int(os.environ.get("SEED", "0"))
 RUN_S = float(os.environ.get("RUN_S", "40"))
 POISON = 200
+VISIBILITY_S = 10
 QUIET = (BotoCoreError, ClientError)
 
 
@@ -134,17 +135,17 @@ class Work:
             time.sleep(0.03)
 
     def receive(self) -> None:
+        """Until nothing has come for longer than what somebody could not delete stays out of sight."""
         sqs, http = self._crowd.client()
-        empty = 0
-        while empty < 3:
+        last_s = time.monotonic()
+        while not self._crowd.is_over.is_set() or time.monotonic() - last_s < VISIBILITY_S + 3:
             try:
                 messages = receive(sqs, url_at(http, self._queue), 10, 1)
                 for message in messages:
+                    last_s = time.monotonic()
                     self._delete(sqs, http, message)
             except QUIET:
                 sqs, http = self._crowd.client()
-                continue
-            empty = empty + 1 if self._crowd.is_over.is_set() and not messages else 0
 
     def _delete(self, sqs: Any, http: str, message: dict[str, Any]) -> None:
         body = message["Body"]
@@ -163,7 +164,7 @@ def test_no_message_is_lost_and_none_comes_back_after_it_was_deleted(
     print(f"SEED={SEED}")  # noqa: T201
     with Crowd(cluster, tmp_path) as crowd:
         sqs, _ = crowd.client()
-        sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": "10"})
+        sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": str(VISIBILITY_S)})
         work = Work(crowd, "jobs")
         for number in range(3):
             crowd.join_in(work.send, f"s{number}")
