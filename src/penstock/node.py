@@ -251,6 +251,7 @@ class Node:
             clock=clock,
             threads=self._threads,
             intervals=lambda: Intervals(
+                first_retention_ms=configs["log.initial.task.delay.ms"],
                 retention_ms=configs["log.retention.check.interval.ms"],
                 compaction_ms=configs["log.cleaner.backoff.ms"],
                 producer_expiry_ms=configs["producer.id.expiration.ms"],

@@ -43,6 +43,7 @@ SETTINGS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 6,
     "leader.imbalance.check.interval.seconds": 20,
     "group.initial.rebalance.delay.ms": 0,
+    "log.initial.task.delay.ms": 86_400_000,
     "log.retention.check.interval.ms": 86_400_000,
     "auto.create.topics.enable": "false",
 }

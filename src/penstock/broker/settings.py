@@ -19,6 +19,7 @@ OWN_SETTINGS: Final = (
     number("max.incremental.fetch.session.cache.slots", 1000, 0, "Fetch sessions that are remembered."),
     number("producer.id.expiration.ms", DAY_MS, 1, "How long a silent producer's sequences are remembered."),
     number("log.retention.check.interval.ms", 300_000, 1, "How often retention looks for old segments.", Kind.LONG),
+    number("log.initial.task.delay.ms", 30_000, 0, "How long after the start retention first looks.", Kind.LONG),
     number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction looks for work.", Kind.LONG),
     number("log.cleaner.keys.max", 2_000_000, 1000, "Keys that one compaction pass keeps in memory."),
 )

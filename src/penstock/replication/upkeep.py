@@ -22,16 +22,16 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-FIRST_RETENTION_MS: Final = 30_000
 CLOCK_SET_MS: Final = 1000
 """What a clock that is only adjusted does not lose or gain from tick to tick."""
-"""After the start: whoever brings messages of long ago has this long to say that they are kept, as with Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
     """How often each chore is done, in milliseconds; read anew at every tick."""
 
+    first_retention_ms: int
+    """After the start: whoever brings messages of long ago has this long to say that they are kept, as with Kafka."""
     retention_ms: int
     compaction_ms: int
     producer_expiry_ms: int
@@ -66,7 +66,8 @@ class Upkeep:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._retention_at_ms = self._clock.steady_ms() + min(FIRST_RETENTION_MS, self._intervals().retention_ms)
+        intervals = self._intervals()
+        self._retention_at_ms = self._clock.steady_ms() + min(intervals.first_retention_ms, intervals.retention_ms)
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()

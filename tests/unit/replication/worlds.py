@@ -54,7 +54,11 @@ class World:
         )
         self.partitions.on_append = self.flusher.flush_soon
         self.intervals = Intervals(
-            retention_ms=1000, compaction_ms=1000, producer_expiry_ms=60_000, compaction_keys_max=1000
+            first_retention_ms=1000,
+            retention_ms=1000,
+            compaction_ms=1000,
+            producer_expiry_ms=60_000,
+            compaction_keys_max=1000,
         )
         self.upkeep = Upkeep(
             partitions=self.partitions,
