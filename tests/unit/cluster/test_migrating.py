@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,11 @@ async def fill(folder: Path, cluster_id: str = "the-cluster") -> dict[str, bytes
     store = await open_embedded(folder)
     await store.transact([Put(keys.CLUSTER, keys.encode({"cluster_id": cluster_id}), ABSENT)])
     moves = {keys.CLUSTER: keys.encode({"cluster_id": cluster_id})}
-    for number in range(KEYS):
-        key, value = keys.partition(TOPIC_ID, number), STATE.dump()
-        await store.transact([Put(key, value, ABSENT)])
-        moves[key] = value
+    partitions = {keys.partition(TOPIC_ID, number): STATE.dump() for number in range(KEYS)}
+    left = iter(partitions.items())
+    while some := list(islice(left, 100)):
+        await store.transact([Put(key, value, ABSENT) for key, value in some])
+    moves |= partitions
     await store.transact([Put(keys.broker(1), b"{}", ABSENT, leased=True)])
     await store.close()
     return moves
