@@ -250,13 +250,7 @@ class Node:
             flusher=self._flusher,
             clock=clock,
             threads=self._threads,
-            intervals=lambda: Intervals(
-                first_retention_ms=configs["log.initial.task.delay.ms"],
-                retention_ms=configs["log.retention.check.interval.ms"],
-                compaction_ms=configs["log.cleaner.backoff.ms"],
-                producer_expiry_ms=configs["producer.id.expiration.ms"],
-                compaction_keys_max=configs["log.cleaner.keys.max"],
-            ),
+            intervals=lambda: Intervals.of(configs.__getitem__),
         )
         cluster = ClusterMetrics(
             node_id=settings.node_id,

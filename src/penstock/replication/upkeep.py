@@ -37,6 +37,17 @@ class Intervals:
     producer_expiry_ms: int
     compaction_keys_max: int
 
+    @classmethod
+    def of(cls, setting: Callable[[str], int]) -> "Intervals":
+        """As a broker's settings say."""
+        return cls(
+            first_retention_ms=setting("log.initial.task.delay.ms"),
+            retention_ms=setting("log.retention.check.interval.ms"),
+            compaction_ms=setting("log.cleaner.backoff.ms"),
+            producer_expiry_ms=setting("producer.id.expiration.ms"),
+            compaction_keys_max=setting("log.cleaner.keys.max"),
+        )
+
 
 class Upkeep:
     """One task for all partitions; the work that waits is done on threads."""
