@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -55,6 +55,20 @@ class Crowd:
         running = [broker for broker in self._cluster.brokers.values() if broker.is_running]
         broker = running[next(self._numbers) % len(running)]
         return sqs_client(broker.http, JSON, self._folder, read_timeout=30), broker.http
+
+    def work_off(
+        self, queue: str, count: int, handle: Callable[[Any, str, dict[str, Any]], None], **asked: Any
+    ) -> None:
+        """Until nothing has come for longer than what somebody could not delete stays out of sight."""
+        sqs, http = self.client()
+        last_s = time.monotonic()
+        while not self.is_over.is_set() or time.monotonic() - last_s < VISIBILITY_S + 3:
+            try:
+                for message in receive(sqs, url_at(http, queue), count, 1, **asked):
+                    last_s = time.monotonic()
+                    handle(sqs, http, message)
+            except QUIET:
+                sqs, http = self.client()
 
     def join_in(self, work: Any, *args: Any) -> None:
         def run() -> None:
@@ -135,17 +149,7 @@ class Work:
             time.sleep(0.03)
 
     def receive(self) -> None:
-        """Until nothing has come for longer than what somebody could not delete stays out of sight."""
-        sqs, http = self._crowd.client()
-        last_s = time.monotonic()
-        while not self._crowd.is_over.is_set() or time.monotonic() - last_s < VISIBILITY_S + 3:
-            try:
-                messages = receive(sqs, url_at(http, self._queue), 10, 1)
-                for message in messages:
-                    last_s = time.monotonic()
-                    self._delete(sqs, http, message)
-            except QUIET:
-                sqs, http = self._crowd.client()
+        self._crowd.work_off(self._queue, 10, self._delete)
 
     def _delete(self, sqs: Any, http: str, message: dict[str, Any]) -> None:
         body = message["Body"]
@@ -278,17 +282,7 @@ class Line:
             time.sleep(0.05)
 
     def receive(self) -> None:
-        sqs, http = self._crowd.client()
-        empty = 0
-        while empty < 3:
-            try:
-                got = receive(sqs, url_at(http, self._queue), 3, 1, AttributeNames=["MessageGroupId"])
-                for message in got:
-                    self._finish(sqs, http, message)
-            except QUIET:
-                sqs, http = self._crowd.client()
-                continue
-            empty = empty + 1 if self._crowd.is_over.is_set() and not got else 0
+        self._crowd.work_off(self._queue, 3, self._finish, AttributeNames=["MessageGroupId"])
 
     def _finish(self, sqs: Any, http: str, message: dict[str, Any]) -> None:
         group, number = message["Attributes"]["MessageGroupId"], int(message["Body"])
@@ -306,7 +300,9 @@ def test_message_groups_stay_in_order_and_are_sent_once(cluster: ClusterProcesse
     with Crowd(cluster, tmp_path) as crowd:
         sqs, _ = crowd.client()
         scope = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-        sqs.create_queue(QueueName="line.fifo", Attributes={"FifoQueue": "true", "VisibilityTimeout": "10", **scope})
+        sqs.create_queue(
+            QueueName="line.fifo", Attributes={"FifoQueue": "true", "VisibilityTimeout": str(VISIBILITY_S), **scope}
+        )
         line = Line(crowd, "line.fifo")
         for number in range(4):
             crowd.join_in(line.send, f"g{number}")
