@@ -72,14 +72,15 @@ class Veil:
     @property
     def keep_from(self) -> int:
         """Retention may take what is below: no message is in there that consumers are yet to see from here."""
+        visible = self.visible_to(LONG_MAX)
         if not self._partition.log.settings.delayed:
-            return self.visible_to(LONG_MAX)
+            return visible
         machine, companion = self._machine_of(), self._partition.companion
         if machine is None or companion is None or machine.since == UNKNOWN:
             return 0
         if not companion.is_leader or companion.high_watermark >= companion.log.end_offset:
             self._kept_to = machine.copied_to  # which is committed, as all is that was decided
-        return self._kept_to
+        return min(self._kept_to, visible)
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> Seen:
         """As Partition.read. Raises ColdRead and OffsetOutOfRange."""

@@ -329,7 +329,8 @@ class _Parked:
         self._attempt = attempt
         self._call = call
         self._tickets: list[tuple[Callable[[int], None], int]] = []
-        self._stop_timer = attempt.broker.timer(attempt.request.max_wait_ms / 1000, self._time_is_up)
+        wait_ms = attempt.request.max_wait_ms + 1  # timers count in whole ones, and are never too early so
+        self._stop_timer = attempt.broker.timer(wait_ms / 1000, self._time_is_up)
         self._stop_look = _nothing
         call.on_gone = self._forget
         self._wait()
