@@ -13,19 +13,23 @@ from .running import Cli, Direct, table
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("share-broker"), QUICK_SHARING).start()
+    unhurried = {"group.share.session.timeout.ms": 60_000}  # the member says nothing while commands run
+    process = BrokerProcess(tmp_path_factory.mktemp("share-broker"), QUICK_SHARING | unhurried).start()
     yield process
     process.finish()
 
 
-def test_a_share_group_is_listed_described_and_deleted(broker: BrokerProcess, fresh: str) -> None:
+def test_a_share_group_is_listed_described_and_deleted(
+    broker: BrokerProcess, fresh: str, request: pytest.FixtureRequest
+) -> None:
     cli, direct = Cli(broker.kafka), Direct(broker.kafka)
     direct.create(fresh, 1)
     direct.publish(fresh, b"0", b"1", b"2")
     group = f"g-{fresh}"
     earliest(broker, group)
-    member = ShareMember(broker, group, fresh).join()
-    member.take(3)
+    member = ShareMember(broker, group, fresh)
+    request.addfinalizer(member.close_connection)
+    member.join().take(3)
     member.acknowledge((0, 0, [ACCEPT]))
     (listed,) = [row for row in cli.json("group", "list", "--type", "share") if row["group"] == group]
     assert listed == {"group": group, "state": "Stable", "type": "share"}
@@ -40,4 +44,3 @@ def test_a_share_group_is_listed_described_and_deleted(broker: BrokerProcess, fr
     member.beat(-1)
     cli.ok("group", "delete", group, "--yes")
     assert "there is no group" in cli.refused("group", "describe", group, code=1)
-    member.close_connection()

@@ -14,6 +14,9 @@ from .api_lab import IDLE_S, all_of, connect, new_group, new_topic, numbers
 from .conftest import QUICK_GROUPS
 from .waiting import PATIENCE_S, wait_until
 
+ONE_BATCH_S = 20.0
+"""However slow the machine is, its batch does not end before the test says so."""
+
 
 @pytest.fixture
 def mq(group_broker: BrokerProcess) -> Iterator[Connection]:
@@ -90,7 +93,7 @@ def test_a_message_that_is_retried_takes_its_batch_with_it(
 ) -> None:
     mq.publish_many(source, [Outgoing(number, partition=0) for number in range(6)])
     seen = []
-    with mq.exactly_once(source, group=group, limit=6) as loop:
+    with mq.exactly_once(source, group=group, batch_s=ONE_BATCH_S, limit=6) as loop:
         for message in loop:
             seen.append((message.json(), message.attempt))
             loop.publish(target, message.json())
@@ -168,7 +171,7 @@ def test_a_result_that_is_refused_ends_the_loop(mq: Connection, source: str, tar
     mq.publish_many(source, [Outgoing(number, partition=0) for number in range(3)])
 
     def run(value: object) -> None:
-        with mq.exactly_once(source, group=group, idle_timeout_s=IDLE_S) as loop:
+        with mq.exactly_once(source, group=group, batch_s=ONE_BATCH_S, idle_timeout_s=IDLE_S) as loop:
             for message in loop:
                 loop.publish(target, value if message.json() == 1 else message.json())
 

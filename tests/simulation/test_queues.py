@@ -9,6 +9,7 @@ from tests.simulation.queue_run import BUGS, QueueRun
 
 STEPS = 1200
 FAULTS_MIN = 10
+PROGRESS = 100
 
 
 def _run(seed: int, *, bug: str = "") -> Counter[str]:
@@ -41,13 +42,15 @@ def test_the_simulator_finds_a_bug_that_is_planted(bug: str, invariant: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(8 * 3600)
 def test_messages_are_worked_off_over_many_seeds() -> None:
     first = int(os.environ.get("SEED", "1000"))
     count = int(os.environ.get("SEEDS", "5000"))
     total: Counter[str] = Counter()
-    for seed in range(first, first + count):
+    for done, seed in enumerate(range(first, first + count), 1):
         total += _run(seed)
+        if done % PROGRESS == 0:
+            print(f"{done} seeds: {dict(total)}", flush=True)  # noqa: T201
     print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
     for seen in (
         "moved",
