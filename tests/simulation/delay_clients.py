@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf as INFINITY  # noqa: N812
 from random import Random
 from typing import Any, Protocol
 
@@ -67,6 +68,8 @@ class Client:
         """Of the transaction that is open."""
         self._ending: bool | None = None
         self.is_resting = False
+        self.needs_from: float = INFINITY
+        """Where the batch that it may send again is in the log. A replica that begins behind it does not know it again."""
 
     @property
     def is_idle(self) -> bool:
@@ -135,6 +138,7 @@ class Client:
             if not appended.repeated:
                 for one in sent:
                     one.taken_in = one.taken_in or steady_ms
+            self.needs_from = min(self.needs_from, appended.base_offset)
             end = appended.last_offset + 1
 
             def committed() -> None:
@@ -150,6 +154,7 @@ class Client:
             return
         self._sequence += len(sent)
         self._batch = []
+        self.needs_from = INFINITY
         for at, one in enumerate(sent):
             one.offset = base + at
             one.is_acked = not self._is_transactional

@@ -253,7 +253,9 @@ class DelayRun:
         elif name == "compact":
             self.on(node, lambda: self._count("compacted", node.compact()))
         else:
-            self.on(node, lambda: self._count("trimmed", node.trim(self._read_to)))
+            # Retention is longer than producers try: what was trimmed is not sent again (docs/delivery.md).
+            free_to = min(self._read_to, *(client.needs_from for client in self._clients))
+            self.on(node, lambda: self._count("trimmed", node.trim(int(free_to))))
 
     def _set_clock(self, by_ms: int) -> None:
         self._set_by.append((self.clock.steady_ms(), self.clock.now_ms() - self.clock.steady_ms()))
