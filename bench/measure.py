@@ -42,7 +42,8 @@ def tree(pid: int) -> list[int]:
     found = [pid]
     for each in found:
         for task in Path(f"/proc/{each}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                found += [int(child) for child in (task / "children").read_text().split()]
     return found
 
 

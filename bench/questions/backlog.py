@@ -32,8 +32,9 @@ def ask(lab: Lab) -> list[Table]:
     many = lab.scale.waiting_messages
     latencies: dict[int, list[Sample]] = defaultdict(list)
     memory: dict[str, float] = {}
-    with lab.penstock() as penstock, SqsTalk(penstock.http_port) as talk:
-        queues = {FEW: talk.make_queue(), many: talk.make_queue()}
+    with lab.penstock() as penstock:
+        with SqsTalk(penstock.http_port) as talk:
+            queues = {FEW: talk.make_queue(), many: talk.make_queue()}
         _fill(lab, penstock, queues[FEW], FEW)
         _work(lab, penstock, queues[FEW], 1.0)
         memory[f"{FEW:,} waiting"] = _memory_mb(penstock)
@@ -45,8 +46,9 @@ def ask(lab: Lab) -> list[Table]:
                 lab.say(f"backlog: round {number + 1}, {waiting:,} waiting")
                 latencies[waiting].append(_work(lab, penstock, url, lab.scale.latency_s))
         memory[f"{many:,} waiting, after receiving"] = _memory_mb(penstock)
-        if talk.messages_in(queues[many]) < many:
-            raise WrongAnswer("messages were lost while nobody deleted any")
+        with SqsTalk(penstock.http_port) as talk:
+            if talk.messages_in(queues[many]) < many:
+                raise WrongAnswer("messages were lost while nobody deleted any")
     return [_memory_table(memory), _latency_table(lab, latencies)]
 
 
