@@ -12,6 +12,7 @@ from bench.process import Process, free_port
 
 class Penstock(KafkaBroker):
     name = "Penstock"
+    forgets_deletions = False
 
     def __init__(
         self,

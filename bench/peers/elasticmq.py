@@ -22,6 +22,7 @@ LOGBACK: Final = """\
 
 class ElasticMq:
     name = "ElasticMQ"
+    forgets_deletions = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -14,6 +14,7 @@ INSTALL_S_MAX: Final = 600
 
 class Moto:
     name = "moto"
+    forgets_deletions = True  # its threads write one list, without a lock
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -107,7 +107,8 @@ def _table(lab: Lab, found: Found) -> Table:
         notes=[
             "AWS JSON 1.0, messages of 100 characters, requests signed beforehand, one in flight on each connection. "
             "All messages of a run are sent to a new standard queue, then received, then deleted by the receipts "
-            "that came; afterwards the queue is asked what it still has. Nobody checks signatures here (see below).",
+            "that came; afterwards the queue is asked what it still has (moto is not held to it: of many deletions "
+            "at a time it forgets some). Nobody checks signatures here (see below).",
             "Penstock appends every message, and who has it, to logs on disk before it answers; ElasticMQ and moto "
             "have all in memory and lose it with the process.",
             f"Rounds: {lab.scale.coordinator_rounds}, the three in turn for every load; of {lab.scale.window_s:g} s, "

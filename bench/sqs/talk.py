@@ -22,6 +22,8 @@ class SqsServer(Protocol):
     """A server of the SQS API under load."""
 
     name: str
+    forgets_deletions: bool
+    """Whether what it answers is not always what it does, so that it cannot be held to it."""
 
     @property
     def pid(self) -> int: ...

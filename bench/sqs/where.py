@@ -27,6 +27,7 @@ class Watched:
     """A broker in a process of its own that notes what its functions take."""
 
     name = "Penstock"
+    forgets_deletions = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
