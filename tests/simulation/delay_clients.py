@@ -69,7 +69,7 @@ class Client:
         self._ending: bool | None = None
         self.is_resting = False
         self.needs_from: float = INFINITY
-        """Where the batch that it may send again is in the log. A replica that begins behind it does not know it again."""
+        """Where the batch that it may send again is in the log: a replica that begins behind it does not know it."""
 
     @property
     def is_idle(self) -> bool:

@@ -274,12 +274,13 @@ class LogFiles:
     def expect_holes(self) -> None:
         """Compaction is about to leave gaps: what has them must be vouched for, or they would look like damage."""
         is_news = not self.checkpoint.has_holes
+        if is_news:  # first: whoever finds the checkpoint say so takes it that this is there
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
         self.checkpoint = replace(self.checkpoint, has_holes=True)
         self.save_checkpoint()
         if self.checkpoint_is_stale:
             raise StorageError(f"{self.folder}: the disk is too full to vouch for what is compacted")
         if is_news:
-            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
             self.marks.save_synced(self.checkpoint)
 
     def renew_snapshots(self, before: int) -> None:

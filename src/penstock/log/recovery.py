@@ -46,9 +46,10 @@ def open_log(
     marks = CheckpointFile(disk, folder)
     checkpoint = marks.load(boot_id)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
-    may_skip = disk.load(f"{folder}/{HOLES_FILE}") is not None
+    is_marked = disk.load(f"{folder}/{HOLES_FILE}") is not None
+    may_skip = is_marked or (checkpoint is not None and checkpoint.has_holes)
     # Compaction has left holes; where, is not known any more.
-    has_holes = checkpoint is None and may_skip
+    has_holes = checkpoint is None and is_marked
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     trusted = checkpoint.trusted_to(boot_id)

@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.cluster.image import NO_LEADER, PartitionState, Place
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import StorageError
+from penstock.foundation.errors import NotLeaderOrFollower, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
@@ -264,6 +264,8 @@ class Partition:
         `may_begin`: it may be the first of a transaction here; see Log.append.
         """
         log = self._log or self.log
+        if not self.is_leader:
+            self._refuse()
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
         if self.is_express and not self._watchers.waiting and not self._until.waiting:
             self.high_watermark = log.end_offset
@@ -272,6 +274,10 @@ class Partition:
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended
+
+    def _refuse(self) -> None:
+        """It would be written in another leader's epoch: nobody could tell the two logs apart."""
+        raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
     def keep(self, end: int) -> None:
         """This broker has everything below an offset, as safe as the topic wants it: followers may have it too."""
@@ -297,6 +303,8 @@ class Partition:
     ) -> Appended:
         """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
         log = self.log
+        if not self.is_leader:
+            self._refuse()
         appended = log.append_own(batch, self.leader_epoch, now_ms, marker, any_size)
         if log.settings.flush is Flush.OS:
             self.keep(log.end_offset)

@@ -278,7 +278,7 @@ class StateRuntime:
     def sum_up(self, records: Iterable[StateRecord]) -> None:
         """Have all that is known said anew, by these records, and forget what was said before: what a log needs that
         nobody compacts."""
-        if not self.is_loaded:
+        if not self.is_loaded or not self.partition.is_leader:
             return
         log, start, now_ms = self.partition.log, self.partition.log.end_offset, self._clock.steady_ms()
         for batch in _in_batches(records):

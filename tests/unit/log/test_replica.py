@@ -1,6 +1,8 @@
 """A follower's log: what its leader has, batch by batch, with all that is remembered beside it."""
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.replication.following import Following
 from penstock.replication.serving import parting_of
 from penstock.wire.messages.fetch import FetchPartition
+from tests.simulation.disk import FakeDisk, Killed
 
 from .making import ENDLESS, NOW_MS, all_records, append, open_at, values_in, write
 from .test_transactions_recovered import SMALL, facts, filled
@@ -90,6 +93,25 @@ def test_gaps_that_compaction_left_are_taken_over(tmp_path: Path) -> None:
     assert [record.offset for record in all_records(follower)] == [0, 2]
     follower.abandon()
     assert [record.offset for record in all_records(open_at(OsDisk(tmp_path)))] == [0, 2]
+
+
+@pytest.mark.parametrize("operations", range(1, 10))
+def test_whoever_dies_at_a_gap_keeps_what_comes_after_it(operations: int) -> None:
+    """The leader has compacted what is between. The follower is killed at the gap, and later, far behind it."""
+    source, disk = open_at(), FakeDisk(Random(operations))
+    for number in range(6):
+        append(source, b"%d" % number)
+    follower = open_at(disk)
+    follower.append_replica(bytes(source.read(0, 1, 1, blocking=True)), NOW_MS)
+    disk.die_after(operations)
+    with suppress(Killed):
+        follower.append_replica(bytes(source.read(2, 1, 3, blocking=True)), NOW_MS)
+    disk.restart()
+    again = open_at(disk)
+    assert again.end_offset in (1, 3)
+    again.append_replica(bytes(source.read(max(2, again.end_offset), 1 << 20, ENDLESS, blocking=True)), NOW_MS)
+    disk.restart()
+    assert [record.offset for record in all_records(open_at(disk))] == [0, 2, 3, 4, 5]
 
 
 def test_a_log_that_is_too_late_begins_anew_behind_its_end(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cluster.administration import add_companion, drop_companion
 from penstock.cluster.image import PartitionState
-from penstock.foundation.errors import StorageError
+from penstock.foundation.errors import NotLeaderOrFollower, PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.folder import LogFolder
 from penstock.replication.partition import Partition
@@ -201,3 +201,25 @@ def test_both_follow_when_another_leads_and_go_offline_together() -> None:
     companion.go_offline("no disk")
     assert not main.is_online
     assert main.offline_reason == "no disk"
+
+
+def test_whoever_leads_no_more_writes_nothing_not_even_to_those_it_wakes() -> None:
+    """It would be in its successor's epoch, so that nobody could tell the two logs apart."""
+    main, companion = pair()
+    refused: list[PenstockError] = []
+
+    def write() -> None:
+        for track in (main, companion):
+            if not track.is_leader:
+                for append in (track.append, track.append_own):
+                    with pytest.raises(NotLeaderOrFollower) as caught:
+                        append(batch(b"late"), NOW_MS)
+                    refused.append(caught.value)
+
+    for track in (main, companion):
+        track.watch(write)
+    ends = [track.log.end_offset for track in (main, companion)]
+    main.stand_by(replace(led_with(), leader=FOLLOWER, leader_epoch=led_with().leader_epoch + 1), LEADER)
+    write()
+    assert len(refused) == 2 + 4 + 4
+    assert [track.log.end_offset for track in (main, companion)] == ends
