@@ -47,11 +47,10 @@ def open_log(
     checkpoint = marks.load(boot_id)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
     is_marked = disk.load(f"{folder}/{HOLES_FILE}") is not None
-    may_skip = is_marked or (checkpoint is not None and checkpoint.has_holes)
-    # Compaction has left holes; where, is not known any more.
-    has_holes = checkpoint is None and is_marked
+    has_holes = checkpoint is None and is_marked  # compaction has left some; where, is not known any more
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
+    may_skip = is_marked or checkpoint.has_holes
     trusted = checkpoint.trusted_to(boot_id)
     if not bases and trusted > checkpoint.start_offset:
         raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
