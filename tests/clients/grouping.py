@@ -159,6 +159,8 @@ class ConfluentMember(Member):
             )
             while not self._stopping.is_set():
                 message = consumer.poll(POLL_S)
+                if self._stopping.is_set():
+                    break  # what others have left meanwhile may be among it: whoever comes next gets it, or it again
                 if message is not None and message.error() is None:
                     self.got.append(Got((message.topic(), message.partition()), message.offset(), message.value()))
                     if self.wish.commits_at_once:
