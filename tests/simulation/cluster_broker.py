@@ -50,6 +50,9 @@ CALL_MS: Final = 800
 """How long a call waits for its answer."""
 
 REBALANCE_MS: Final = 3000
+WOKEN: Final = b"woken"
+WOKEN_PART: Final = 0.1
+"""How often somebody writes who is woken by something that is committed."""
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "1000",
@@ -267,6 +270,7 @@ class SimBroker:
                 runtime.close(CoordinatorNotAvailable("it is led elsewhere now"))
         for place, companion in led.items():
             if place not in self.ledgers:
+                self._count_when_woken(companion.tracks[0])
                 runtime = self.ledgers[place] = StateRuntime(
                     partition=companion,
                     machine=Ledger(),
@@ -276,6 +280,22 @@ class SimBroker:
                     perform=lambda effect: None,
                 )
                 load_soon(runtime, self._timer)
+
+    def _count_when_woken(self, partition: Partition) -> None:
+        """As queues do: when something happens at one log, something is written to another; most of all when this
+        broker has just been deposed there, and has not heard yet where else."""
+
+        def woken() -> None:
+            if not partition.is_online:
+                return
+            if partition.is_leader:
+                partition.watch(woken)
+                if self._rng.random() > WOKEN_PART:
+                    return
+            for place in list(self.ledgers):
+                self.ledgers[place].submit(WOKEN, lambda answer, place=place: self.on_count(place, answer))
+
+        partition.watch(woken)
 
     def count_in_ledger(self, place: Place, key: bytes, answer: Reply) -> None:
         """The new count, or an error."""
@@ -351,6 +371,9 @@ class SimBroker:
 
     def on_cut(self, count: int) -> None:
         """Replaced by whoever counts."""
+
+    def on_count(self, place: Place, answer: int | PenstockError) -> None:
+        """As `on_cut`: what a ledger has answered to one that was woken."""
 
     # -- leading
 

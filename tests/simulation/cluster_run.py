@@ -29,7 +29,7 @@ from penstock.wire.messages.offset_fetch import (
 )
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.simulation.clock import FakeClock
-from tests.simulation.cluster_broker import CALL_MS, STORE, WAIT_MS, Reply, SimBroker, always
+from tests.simulation.cluster_broker import CALL_MS, STORE, WAIT_MS, WOKEN, Reply, SimBroker, always
 from tests.simulation.cluster_checks import Checks, Violation, entries_of
 from tests.simulation.cluster_clients import TOPIC, ClusterMember, TransactionClient, code_of
 from tests.simulation.cluster_store import SimStore
@@ -51,9 +51,10 @@ COMPACT = {"cleanup.policy": "compact"}
 
 
 class ClusterRun:
-    def __init__(self, seed: int, steps: int) -> None:
+    def __init__(self, seed: int, steps: int, faults: int) -> None:
         self.rng = Random(seed)
         self.steps = steps
+        self.faults_min = faults
         self.clock = FakeClock()
         self.counts: Counter[str] = Counter()
         self.txns: dict[str, Txn] = {}
@@ -84,6 +85,7 @@ class ClusterRun:
         }
         for broker in self.brokers.values():
             broker.on_cut = self._on_cut  # type: ignore[method-assign]
+            broker.on_count = self._on_woken  # type: ignore[method-assign]
         self.partitions = self.rng.randint(1, 2)
         self.factor = self.rng.choice((2, 3, 3))
         self.has_companions = self.rng.random() < 0.7
@@ -299,7 +301,7 @@ class ClusterRun:
             broker.start()
         self._schedule_clients()
         self._schedule_faults()
-        while self.counts["steps"] < self.steps:
+        while self.counts["steps"] < self.steps or self.faults < self.faults_min:
             self._step()
         self._calm()
 
@@ -321,6 +323,11 @@ class ClusterRun:
 
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
+
+    def _on_woken(self, place: Place, answer: int | PenstockError) -> None:
+        if isinstance(answer, int):
+            self.counts["woken"] += 1
+            self.checks.counted_in_ledger(place, WOKEN, answer)
 
     # -- clients
 
