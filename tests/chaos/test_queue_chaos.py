@@ -74,30 +74,34 @@ class Front:
         return {queue: left for queue, left in found.items() if left != (0, 0, 0)}
 
     def bury(self) -> list[DeadLetter]:
-        """All dead letters, each in hand until the test is over."""
+        """All dead letters, each in hand until the test is over. What is delivered to nobody, as when a partition's
+        leader changes just then, comes back at once."""
         found: list[DeadLetter] = []
-        while self.counts(DEAD)[0]:
-            for message in self._receive():
-                attributes = message["Attributes"]
-                found.append(
-                    DeadLetter(
-                        queue=STANDARD,
-                        value=message["Body"],
-                        message_id=message["MessageId"],
-                        # This delivery is one more.
-                        count=int(attributes["ApproximateReceiveCount"]) - 1,
-                        source=attributes.get("DeadLetterQueueSourceArn", "").rpartition(":")[2],
-                    )
-                )
-        available, in_flight, delayed = self.counts(DEAD)
-        assert (available, delayed) == (0, 0)
-        assert in_flight == len(found), "each of them is in hand once"
+        seen: list[object] = [None]
+
+        def are_all_in_hand() -> bool:
+            found.extend(map(_dead_letter, self._receive()))
+            seen[0] = len(found), self.counts(DEAD)
+            return seen[0] == (len(found), (0, len(found), 0))
+
+        wait_until(are_all_in_hand, "each of the dead letters is in hand, once", PATIENCE_S, seen=seen)
         return found
 
     def _receive(self) -> list[dict[str, Any]]:
         return receive(
             self._sqs, self._base + DEAD, 10, 2, VisibilityTimeout=43_200, MessageSystemAttributeNames=ATTRIBUTES
         )
+
+
+def _dead_letter(message: dict[str, Any]) -> DeadLetter:
+    attributes = message["Attributes"]
+    return DeadLetter(
+        queue=STANDARD,
+        value=message["Body"],
+        message_id=message["MessageId"],
+        count=int(attributes["ApproximateReceiveCount"]) - 1,  # this delivery is one more
+        source=attributes.get("DeadLetterQueueSourceArn", "").rpartition(":")[2],
+    )
 
 
 class Mover(threading.Thread):
