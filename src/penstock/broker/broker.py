@@ -65,6 +65,8 @@ class Broker:
     views: ViewService = field(init=False)
     delays: DelayHosting | None = None
     """The partitions with delayed messages."""
+    awaited: dict[str, int] = field(default_factory=dict)
+    """Internal topics that were asked for while brokers were away that should have a part of them, and since when."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,16 @@ def open_brokers(image: ClusterImage) -> list[Broker]:
     return [broker for node, broker in sorted(image.brokers.items()) if not broker.leaving and node not in closed]
 
 
+def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
+    """The brokers that are away and are missed, if a partition is to have so many replicas: those that have some of
+    others. None, if there are enough without them."""
+    there = {broker.node_id for broker in open_brokers(image)}
+    if len(there) >= factor:
+        return []
+    known = {node for _, state in image.placed() for node in state.replicas}
+    return sorted(known - there - closed_brokers(image))
+
+
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
     """How many replicas of a partition share a rack, and how many a machine. The less the better."""
     domains = [broker.failure_domain for broker in replicas]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.image import Broker
-from penstock.cluster.placement import Replicas, open_brokers, place_replicas
+from penstock.cluster.placement import Replicas, awaited_brokers, open_brokers, place_replicas
 from penstock.cluster.registration import plan_drained
 from penstock.foundation.errors import InvalidReplicationFactor
 
@@ -117,3 +117,15 @@ def test_brokers_that_leave_or_are_drained_get_no_replicas() -> None:
     table.register(2, leaving=True)
     table.transact(plan_drained(table.image, 3, drained=True))
     assert [known.node_id for known in open_brokers(table.image)] == [1]
+
+
+def test_who_is_away_is_missed_if_too_few_are_there_and_it_has_replicas() -> None:
+    table = table_with_brokers(1, 2, 3, 4)
+    table.create("orders", assignments={0: [1, 2, 3]})
+    assert awaited_brokers(table.image, 5) == [], "nobody is away"
+    table.unregister(3)
+    table.unregister(4)
+    assert awaited_brokers(table.image, 2) == [], "two are there"
+    assert awaited_brokers(table.image, 3) == [3], "of 4 nothing is known"
+    table.transact(plan_drained(table.image, 3, drained=True))
+    assert awaited_brokers(table.image, 3) == [], "3 is to get nothing any more"

@@ -1,0 +1,68 @@
+"""The cluster's own topics, asked for while a broker is away."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.metadata import MetadataRequest
+from tests.clusters import ClusterProcesses
+
+from .asking import GROUP, TRANSACTION, find_coordinator
+from .raw import RawClient
+from .waiting import wait_until
+
+TOPICS = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state"}
+AWAY_S = 30
+REPLICAS = 3
+
+
+def replicas_of(raw: RawClient, topic: str) -> set[tuple[int, ...]]:
+    return {tuple(sorted(found.replica_nodes)) for found in raw.describe(topic).partitions}
+
+
+def ask(raw: RawClient, kind: int) -> ErrorCode:
+    return ErrorCode(
+        raw.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=("a",)), 6).coordinators[0].error_code
+    )
+
+
+def without_the_third(cluster: ClusterProcesses, raw: RawClient) -> None:
+    """It has replicas, and is seen to be gone."""
+    topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=REPLICAS, assignments=[], configs=[])
+    raw.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    cluster.brokers[3].kill()
+    everything = MetadataRequest(topics=[])
+    wait_until(lambda: {known.node_id for known in raw.ask(everything, 12).brokers} == {1, 2}, "it is missed", 60)
+
+
+def test_they_wait_for_a_broker_that_is_away_and_comes_back(tmp_path: Path) -> None:
+    """Else they would have a replica too few from then on."""
+    cluster = ClusterProcesses(tmp_path)
+    try:
+        with RawClient(cluster.brokers[1].address) as raw:
+            without_the_third(cluster, raw)
+            for kind in TOPICS:
+                assert ask(raw, kind) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            cluster.brokers[3].start()
+            for kind, topic in TOPICS.items():
+                find_coordinator(raw, "a", kind)
+                assert replicas_of(raw, topic) == {(1, 2, 3)}
+    finally:
+        cluster.finish()
+
+
+@pytest.mark.slow
+def test_they_are_made_without_one_that_stays_away(tmp_path: Path) -> None:
+    cluster = ClusterProcesses(tmp_path)
+    try:
+        with RawClient(cluster.brokers[1].address) as raw:
+            without_the_third(cluster, raw)
+            assert ask(raw, GROUP) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            wait_until(lambda: ask(raw, GROUP) is ErrorCode.NONE, "it is there", 2 * AWAY_S)
+            assert replicas_of(raw, TOPICS[GROUP]) == {(1, 2)}
+            assert "internal_topic_made_without_brokers" in cluster.brokers[1].log
+    finally:
+        cluster.finish()
