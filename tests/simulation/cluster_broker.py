@@ -451,6 +451,10 @@ class SimBroker:
             self._register()
         self._wish()
         self._control()
+        assert self.partitions is not None
+        for track in self.partitions.tracks():
+            if track.is_online and track.log.has_unsynced_segments:
+                self._flush(track)
 
     def _wish(self) -> None:
         """Ask for another ISR where that is due."""

@@ -122,9 +122,11 @@ class Leadership:
     # -- what happens
 
     def appended(self, track: int, end: int) -> bool:
-        """The leader's log has grown; whether more is committed now."""
-        self.tracks[track].end = end
-        return self._advance(self.tracks[track])
+        """The leader has everything below an offset; whether more is committed now. A sync that began before the last
+        append ends after it, and takes nothing back."""
+        one = self.tracks[track]
+        one.end = max(one.end, end)
+        return self._advance(one)
 
     def fetched(
         self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int, start_offset: int = 0

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.image import PartitionState
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
 from ..log.making import NOW_MS, SyncedDisk, batch
-from .worlds import World, world_at
+from .worlds import NODE, World, world_at
 
+FOLLOWER = 2
 WAIT_S = 10.0
 
 
@@ -159,6 +161,30 @@ async def test_closed_segments_are_synced_though_nobody_waits_for_it(tmp_path: P
         assert not one.log.has_unsynced_segments
         assert len(gate.synced) == 4
         assert one.log.checkpoint.synced_to == 4
+
+
+async def test_what_comes_while_closed_segments_are_synced_is_committed_when_its_followers_have_it(
+    tmp_path: Path,
+) -> None:
+    """It was written before the sync ends, and is not in it."""
+    async with gated(tmp_path) as (world, gate):
+        await world.create("orders", segment_bytes=1024)
+        one = world.partition("orders")
+        both = PartitionState(
+            replicas=(NODE, FOLLOWER), leader=NODE, leader_epoch=1, isr=(NODE, FOLLOWER), leader_broker_epoch=1
+        )
+        one.lead(both, NODE, lag_max_ms=1000, now_ms=NOW_MS)
+        for size in (900, 900, 100):
+            one.append(batch(b"x" * size), NOW_MS)
+        assert one.log.has_unsynced_segments
+        gate.close()
+        world.flusher.flush_soon(one)
+        await gate.reached()
+        end = one.append(batch(b"late"), NOW_MS).last_offset + 1
+        gate.open()
+        await world.flusher.settle(one)
+        one.fetched(FOLLOWER, broker_epoch=1, offset=end, start_offset=0, now_ms=NOW_MS)
+        assert one.has_committed(end)
 
 
 async def test_a_flush_with_nothing_to_do_does_nothing(tmp_path: Path) -> None:

@@ -56,6 +56,15 @@ def test_committed_is_what_all_in_the_isr_have() -> None:
     assert mark(lead) == 10
 
 
+def test_a_sync_that_ends_after_an_append_takes_nothing_back() -> None:
+    lead = leading()
+    lead.appended(0, 15)
+    assert not lead.appended(0, 12)
+    fetch(lead, A, 15)
+    assert fetch(lead, B, 15)
+    assert mark(lead) == 15
+
+
 def test_who_is_not_in_the_isr_holds_nobody_back() -> None:
     lead = leading(LEADER, A)
     fetch(lead, B, 2)
