@@ -5,6 +5,7 @@ what comes too late is as if never delivered.
 """
 
 import itertools
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -20,6 +21,8 @@ from penstock.foundation.errors import PenstockError
 from penstock.queues.commands import Verdict
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
+TICKET_BITS: Final = 62
+"""Tickets begin anywhere: other brokers may know those of an earlier life of this one for a while."""
 AGAIN_S: Final = 0.5
 """After what time a broker is asked again that could not be reached."""
 
@@ -42,7 +45,7 @@ class Receivers:
         self.clock: Final = clock
         self.timer: Final = timer
         self._turns = itertools.count()
-        self._tickets = itertools.count()
+        self._tickets = itertools.count(secrets.randbits(TICKET_BITS))
         self._waiting: dict[int, Receiving] = {}
         self._visitors: dict[tuple[int, int], _Visitor] = {}
         self._seen = image().topics
@@ -108,7 +111,9 @@ class Receivers:
     def delivered(self, ticket: int, messages: Sequence[Delivered]) -> bool:
         """Another broker has something for somebody who waits here; whether it is taken."""
         receiving = self._waiting.get(ticket)
-        return receiving is not None and receiving.take(list(messages))
+        if receiving is None or any(each.holder != receiving.holder for each in messages):
+            return False  # they are for somebody else, maybe of another queue
+        return receiving.take(list(messages))
 
     # -- those who wait at other brokers
 
@@ -184,6 +189,11 @@ class Receiving:
         """Brokers that know of it, and the registrations that they had then."""
         self._left: list[int] = []
         self._stop_timer: Callable[[], None] | None = None
+
+    @property
+    def holder(self) -> str:
+        """Under which name it takes messages in hand."""
+        return self._wish.holder
 
     def start(self) -> None:
         found = self._desk.in_turn(self.queue)

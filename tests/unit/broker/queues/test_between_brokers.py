@@ -113,6 +113,45 @@ async def test_whoever_waits_is_given_what_comes_to_another_broker(tmp_path: Pat
         assert await one.counts(queue) == (1, 2, 0)
 
 
+async def test_messages_for_one_who_waited_at_a_broker_before_it_was_killed_are_given_to_nobody_else(
+    tmp_path: Path,
+) -> None:
+    """Another broker still knows of him; who waits at the new one may want messages of another queue."""
+    async with town_at(tmp_path) as town:
+        orders, jobs = await town.create("orders"), await town.create("jobs")
+        one, two = town.houses[1], town.houses[2]
+        forgotten = one.wait(orders)
+        await turn()
+        killed, one.service = one.service, one.make_service()
+        one.apply(town.metadata.image)
+        await one.ready()
+        waiting = one.wait(jobs)
+        await turn()
+        await two.send(orders, b"order")
+        await turn()
+        assert not waiting.done()
+        assert await two.counts(orders) == (1, 0, 0), "as if never delivered"
+        await two.send(jobs, b"job")
+        assert values(await waiting) == [b"job"]
+        forgotten.cancel()
+        await killed.close()
+
+
+async def test_nobody_takes_what_is_held_for_another(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        orders, jobs = await town.create("orders"), await town.create("jobs")
+        one = town.houses[1]
+        await one.send(orders, b"order")
+        held = await one.receive(orders)
+        waiting = one.wait(jobs)
+        await turn()
+        receivers = one.service.receivers
+        (ticket,) = receivers._waiting
+        assert not receivers.delivered(ticket, held)
+        assert not waiting.done()
+        waiting.cancel()
+
+
 async def test_what_two_leaders_have_for_one_who_waits_one_of_them_takes_back(tmp_path: Path) -> None:
     async with town_at(tmp_path) as town:
         queue = await town.create()
