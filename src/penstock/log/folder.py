@@ -30,6 +30,10 @@ class LogFolder:
     def is_lost(self, path: str) -> bool:
         return path in self._made and not self.disk.names(path)
 
+    def is_left(self, path: str) -> bool:
+        """Whether there is something of a log that was removed, or never made: nobody knows how much of it."""
+        return path not in self._made and bool(self.disk.names(path))
+
     def make(self, paths: Iterable[str]) -> None:
         """Make folders that are new, and note them, so that both survive power loss."""
         fresh = [path for path in paths if path not in self._made]

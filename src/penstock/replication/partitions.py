@@ -163,10 +163,12 @@ class Partitions:
 
     def _open_all(self, wanted: list[_Wanted]) -> None:
         lost = {each.path for each in wanted if self._folder.is_lost(each.path)}
-        # What others are in sync with, and this broker is not any more, begins anew and is fetched from them.
-        anew = {each.path for each in wanted if each.path in lost and self._node_id not in each.state.isr}
+        # What others are in sync with, and this broker is not any more, begins anew and is fetched from them. Also
+        # where power was lost while it was removed: without its first segments, what is left looks trimmed.
+        found = lost | {each.path for each in wanted if self._folder.is_left(each.path)}
+        anew = {each.path for each in wanted if each.path in found and self._node_id not in each.state.isr}
         if anew:
-            logger.warning("lost_replicas_begin_anew count=%d", len(anew))
+            logger.warning("replicas_begin_anew count=%d", len(anew))
             self._remove_logs(sorted(anew))
             lost -= anew
         settings = {each.log_id: self._log_settings(each) for each in wanted}

@@ -105,6 +105,25 @@ def test_a_log_that_is_removed_is_gone_and_not_lost(disk: OsDisk) -> None:
     assert disk.names(LOGS) == ["others"], "the folder of a topic goes with its last log"
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_left_of_a_removed_log_is_known_for_it_when_power_is_lost(seed: int) -> None:
+    disk = FakeDisk(Random(seed))
+    folder = LogFolder(disk)
+    folder.make([ORDERS, OTHERS])
+    for path in (ORDERS, OTHERS):
+        open_in(disk, path)
+    disk.sync_folder(LOGS)
+    whole = disk.names(ORDERS)
+    disk.die_after(Random(seed).randint(1, 15))
+    with suppress(Killed):
+        folder.remove([ORDERS])
+    disk.lose_power()
+    again = LogFolder(disk)
+    assert not again.is_left(OTHERS)
+    found = disk.names(ORDERS)
+    assert again.is_left(ORDERS) if found and found != whole else not again.is_lost(ORDERS)
+
+
 def test_logs_that_nobody_knows_are_strays(disk: OsDisk) -> None:
     folder = LogFolder(disk)
     folder.make([ORDERS, ORDERS_1, OTHERS])

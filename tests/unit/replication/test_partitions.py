@@ -197,13 +197,14 @@ async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.Lo
     assert any("log_tail_cut partition=orders-0" in entry.getMessage() for entry in caplog.records)
 
 
-async def test_a_lost_folder_of_which_others_have_everything_begins_anew_and_follows_them(tmp_path: Path) -> None:
-    def led_by_another(image: ClusterImage) -> list[Put]:
-        return [
-            Put(keys.partition(*place), replace(state, replicas=(1, 2), isr=(2,), leader=2).dump(), state.version)
-            for place, state in image.placed()
-        ]
+def led_by_another(image: ClusterImage) -> list[Put]:
+    return [
+        Put(keys.partition(*place), replace(state, replicas=(1, 2), isr=(2,), leader=2).dump(), state.version)
+        for place, state in image.placed()
+    ]
 
+
+async def test_a_lost_folder_of_which_others_have_everything_begins_anew_and_follows_them(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         topic_id = await world.create("orders")
         world.partition("orders").append(batch(b"x"), NOW_MS)
@@ -216,6 +217,38 @@ async def test_a_lost_folder_of_which_others_have_everything_begins_anew_and_fol
             assert replica.following is not None
             assert replica.following.position.offset == 0
             assert folder_of(tmp_path, topic_id).is_dir()
+
+
+async def _half_removed(tmp_path: Path, *, isr: tuple[int, ...]) -> Path:
+    """A log that was being removed when the power went, and is wanted again. Its folder."""
+    async with world_at(tmp_path) as world:
+        topic_id = await world.create("orders", segment_bytes=1024)
+        one = world.partition("orders")
+        for _ in range(3):
+            one.append(batch(b"x" * 1000), NOW_MS)
+        if 1 not in isr:
+            await world.metadata.change(led_by_another)
+    folder = folder_of(tmp_path, topic_id)
+    assert len(list(folder.glob("*.log"))) == 3
+    (tmp_path / "replicas").write_bytes(b"")
+    if 1 not in isr:
+        for path in (*folder.glob("0" * 20 + ".*"), folder / "checkpoint"):
+            path.unlink()
+    return folder
+
+
+async def test_what_power_loss_has_left_of_a_removed_log_is_not_taken_for_the_log(tmp_path: Path) -> None:
+    folder = await _half_removed(tmp_path, isr=(2,))
+    async with world_at(tmp_path) as world:
+        (replica,) = world.partitions
+        assert (replica.log.start_offset, replica.log.end_offset) == (0, 0)
+        assert [path.name for path in folder.glob("*.log")] == ["0" * 20 + ".log"]
+
+
+async def test_a_log_that_others_may_lack_is_kept_though_it_is_not_noted_that_it_was_made(tmp_path: Path) -> None:
+    await _half_removed(tmp_path, isr=(1,))
+    async with world_at(tmp_path) as world:
+        assert values_in(world.partition("orders").log) == [b"x" * 1000] * 3
 
 
 async def test_a_partition_is_not_lost_because_the_process_ended_while_it_was_made(tmp_path: Path) -> None:
