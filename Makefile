@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 # Hundreds of brokers and commands are started by the tests: compiled once is enough, whatever the environment says.
+# So pip need not compile what nobody uses, which takes it half a minute of CPU.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-others test-spark collected lint bench serve simulate chaos spark fuzz clean
@@ -10,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # Spark needs Java; where there is none, a wheel has one.
