@@ -324,6 +324,7 @@ class Node:
     async def _join(self) -> None:
         """Become one of the brokers. Whoever is registered may be elected, so the logs are opened first."""
         await self._membership.prepare()
+        self._last_run.told()
         image = self._metadata.image
         self._partitions.apply(image)
         if not any(waiting.topic for waiting in image.waiting.values()):  # what is seen in part is not gone

@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import json
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -271,3 +274,26 @@ def test_messages_keep_their_times_through_a_restart(
     restart(broker)
     assert confluent.offset_at("orders", NOW_MS + 20_500) == 21
     assert confluent.offset_of_latest_time("orders") == 49
+
+
+def test_a_start_that_fails_does_not_forget_that_the_machine_lost_power(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
+    """Or the next one would be counted on for what may be gone."""
+    broker = own_broker()
+    noted = broker.data_dir / "last-run"
+
+    def note() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(noted.read_text())
+        return found
+
+    broker.kill()
+    boot_id = note()["boot_id"]
+    noted.write_text(json.dumps({"boot_id": "another", "ended": False}).ljust(256))
+    with socket.create_server(broker.address), pytest.raises(AssertionError, match="cannot listen"):
+        broker.start()
+    assert note() == {"boot_id": boot_id, "ended": False, "doubtful": True}
+    broker.start()
+    assert note() == {"boot_id": boot_id, "ended": False, "doubtful": False}
+    broker.stop()
+    assert note() == {"boot_id": boot_id, "ended": True, "doubtful": False}

@@ -14,7 +14,10 @@ from penstock.cluster.controller import Controller, ControllerSettings
 from penstock.cluster.image import ClusterImage, Place
 from penstock.cluster.registration import (
     Identity,
+    NodeIdTaken,
     has_control,
+    leave_isrs,
+    plan_leave_isrs,
     plan_leaving,
     plan_register,
     plan_retire,
@@ -23,7 +26,8 @@ from penstock.cluster.registration import (
 from penstock.coordination.store import Change, Check, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
-from penstock.log.settings import LogSettings
+from penstock.log.last_run import LastRun
+from penstock.log.settings import Flush, LogSettings
 from penstock.replication.leadership import IsrWish
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
@@ -93,6 +97,10 @@ class SimBroker:
         self.life = 0
         self.boots = 0
         """How often its machine was without power: what a restarted log may trust depends on it."""
+        self.folders = 0
+        """How often it began with an empty disk."""
+        self.is_doubtful = False
+        """Whether it may lack what was acknowledged, because of either, and is still counted on."""
         self.is_up = False
         self.paused_until_ms = 0
         self.held: list[tuple[int, Callable[[], None]]] = []
@@ -120,11 +128,14 @@ class SimBroker:
         self.life += 1
         self.is_up = True
         self.image = ClusterImage()
+        boot_id = f"boot-{self.boots}"
+        self._last_run = LastRun(self.disk, boot_id)
+        self._has_told = False
         self.partitions = Partitions(
             node_id=self.node_id,
             disk=self.disk,
             clock=self._world.clock,
-            boot_id=f"boot-{self.boots}",
+            boot_id=boot_id,
             settings_of=lambda topic: LogSettings.of({**self._configs, **topic.configs}),
             lag_max_ms=lambda: LAG_MS,
         )
@@ -313,10 +324,17 @@ class SimBroker:
             return
         self._is_registering = True
         image, epoch = self.image, self.image.version(keys.BROKER_EPOCHS) + 1
-        identity = Identity(node_id=self.node_id, host="h", port=self.node_id, folder=f"folder-{self.node_id}")
-        retire = plan_retire(image, identity)
+        folder = f"{self.node_id}.{self.folders}"
+        identity = Identity(node_id=self.node_id, host="h", port=self.node_id, folder=folder)
+        try:
+            retire = plan_retire(image, identity)
+        except NodeIdTaken:  # whoever had the folder before is registered until his session is over
+            self._is_registering = False
+            return
         if retire:  # an earlier life, whose session is not over yet
             self._transact(retire, self._on_retired)
+            return
+        if not self._has_told and not self._tell(identity):
             return
         session = self.session
 
@@ -331,6 +349,20 @@ class SimBroker:
 
         epochs = Put(keys.BROKER_EPOCHS, keys.encode(epoch), image.version(keys.BROKER_EPOCHS))
         self._transact([epochs, *plan_register(image, identity, epoch, {})], on_registered)
+
+    def _tell(self, identity: Identity) -> bool:
+        """Nobody shall count on what may be gone with the power, or is with the disk: whether nobody does."""
+        may_lack = self._last_run.lost_power and LogSettings.of(self._configs).flush is Flush.OS
+        leave = plan_leave_isrs(
+            self.node_id, leave_isrs(self.image, identity, lambda topic, number: may_lack, begun=())
+        )
+        if leave:
+            self._transact(leave, self._on_retired)
+            return False
+        self._last_run.told()
+        self._has_told = True
+        self.is_doubtful = False
+        return True
 
     def _on_retired(self, answer: int | Conflict | None) -> None:
         self._is_registering = False

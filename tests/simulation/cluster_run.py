@@ -1,15 +1,15 @@
 """One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
 coordinate a group and transactions meanwhile.
 
-Brokers are killed, in the middle of a write too, paused, stopped in good order and cut off from each other and from
-the store; the store goes away; replicas are moved. The invariants of cluster_checks.py hold after every step, and
-once nothing goes wrong any more everything that was acknowledged is on every replica, all of them are in sync, every
-transaction ends and the group is of one mind.
+Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped in good order and cut
+off from each other and from the store; the store goes away; replicas are moved. The invariants of cluster_checks.py
+hold after every step, and once nothing goes wrong any more everything that was acknowledged is on every replica, all
+of them are in sync, every transaction ends and the group is of one mind.
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from penstock.cluster import keys
 from penstock.cluster.image import NO_EPOCH, NO_LEADER, PartitionState, Place, Topic
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
-from penstock.coordination.store import ABSENT, Conflict, Put
+from penstock.coordination.store import ABSENT, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.records.build import Record, build_batch
@@ -68,12 +68,14 @@ class ClusterRun:
         self._polls: list[tuple[int, int, Reply]] = []
         self.pace_ms = self.rng.choice((300, 900, 2000))
         """How often something goes wrong."""
+        self._weights = self.rng.choices((1, 5), k=len(self._kinds))
+        """Each life has troubles of its own: some things go wrong together only where they often do."""
         self.delay_ms = self.rng.choice((2, 20, 120))
         self.loss = self.rng.choice((0.0, 0.01, 0.05))
         self.repeat = self.rng.choice((0.0, 0.02))
         size = self.rng.choice((3, 3, 3, 4, 5))
         self.is_durable = self.rng.random() < 0.3
-        """Whether the topic is synced before it is acknowledged: then brokers lose power too."""
+        """Whether everything is synced before it is acknowledged: then all may lose power, else not all at once."""
         configs = {
             "min.insync.replicas": self.rng.choice(("1", "2")),
             "flush": "group" if self.is_durable else "os",
@@ -95,6 +97,7 @@ class ClusterRun:
             self._make_topic(Topic(topic_id=topic_id, name=name, count=1, configs=COMPACT))
         self.orders = [Place(TOPIC_ID, number) for number in range(self.partitions)]
         self.places = [*self.orders, *(Place(topic_id, 0) for topic_id in INTERNAL.values())]
+        self._place_keys = {keys.partition(*place) for place in self.places}
         self._values = count()
         self.members = [
             ClusterMember(number, Random(self.rng.random()), self, self.partitions)
@@ -259,6 +262,8 @@ class ClusterRun:
             case ("transact", ops, session):
                 if any(isinstance(op, Put) and op.leased for op in ops) and not self.store.hear(session, now_ms):
                     return
+                if self._would_lose(ops):
+                    return  # it did not arrive
                 before = [self._state(place) for place in self.places]
                 try:
                     answer(self.store.transact(ops, session))
@@ -266,6 +271,15 @@ class ClusterRun:
                 except Conflict as conflict:
                     self.counts["conflicts"] += 1
                     answer(conflict)
+
+    def _would_lose(self, ops: Sequence[Op]) -> bool:
+        """Whether only brokers that may lack something would be left in sync: that is more than anything survives."""
+        doubtful = self._doubtful()
+        written = [op for op in ops if isinstance(op, Put) and op.key in self._place_keys] if doubtful else []
+        return any(doubtful.issuperset(PartitionState.read(keys.decode(op.value), 0).isr) for op in written)
+
+    def _doubtful(self) -> set[int]:
+        return {node for node, broker in self.brokers.items() if broker.is_doubtful}
 
     def _answer_polls(self) -> None:
         """Those who wait for news, if there are some, or their time is up."""
@@ -293,7 +307,7 @@ class ClusterRun:
 
     @property
     def faults(self) -> int:
-        kinds = ("kills", "torn", "pauses", "cuts", "store_away", "power", "moves", "stops")
+        kinds = ("kills", "torn", "pauses", "cuts", "store_away", "power", "disks", "moves", "stops")
         return sum(self.counts[name] for name in kinds)
 
     def run(self) -> None:
@@ -454,7 +468,12 @@ class ClusterRun:
 
     def _fault(self) -> None:
         self._schedule_faults()
-        kinds = [
+        (kind,) = self.rng.choices(self._kinds, self._weights)
+        kind()
+
+    @property
+    def _kinds(self) -> list[Callable[[], None]]:
+        return [
             self._kill,
             self._tear,
             self._pause,
@@ -466,7 +485,6 @@ class ClusterRun:
             self._stop,
             self._disturb_member,
         ]
-        self.rng.choice(kinds)()
 
     def _up(self) -> list[SimBroker]:
         return [broker for broker in self.brokers.values() if broker.is_up]
@@ -480,13 +498,25 @@ class ClusterRun:
 
     def _die(self, broker: SimBroker) -> None:
         broker.stop()
-        if self.is_durable and self.rng.random() < 0.5:
+        luck = self.rng.random()
+        if luck < 0.1 and self._is_needless(broker):
+            self.counts["disks"] += 1
+            broker.disk = FakeDisk(Random(self.rng.random()))
+            broker.folders += 1
+            broker.is_doubtful = True
+        elif luck < 0.5 and (self.is_durable or self._is_needless(broker)):
             self.counts["power"] += 1
             broker.disk.lose_power()
             broker.boots += 1
+            broker.is_doubtful |= not self.is_durable
         else:
             broker.disk.restart()
         self._at(self.clock.now_ms() + self.rng.choice((20, 500, 3000, 6000)), lambda: self._revive(broker))
+
+    def _is_needless(self, broker: SimBroker) -> bool:
+        """Whether others have everything that was acknowledged."""
+        doubtful = self._doubtful() | {broker.node_id}
+        return not any(doubtful.issuperset(self._state(place).isr) for place in self.places)
 
     def _revive(self, broker: SimBroker) -> None:
         if not broker.is_up:

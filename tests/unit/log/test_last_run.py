@@ -32,7 +32,31 @@ def test_a_machine_that_stops_under_a_process_is_noticed(
         before.end()
     after = LastRun(OsDisk(tmp_path), boot_id)
     assert after.lost_power is lost_power
-    assert not LastRun(OsDisk(tmp_path), boot_id).lost_power, "it was looked at, and is over"
+    after.told()
+    assert not LastRun(OsDisk(tmp_path), boot_id).lost_power, "the cluster knows, and it is over"
+
+
+@pytest.mark.parametrize("ends", [pytest.param(False, id="killed"), pytest.param(True, id="stopped")])
+@pytest.mark.parametrize("boot_id", ["boot-2", "boot-3"])
+def test_lost_power_is_not_forgotten_before_the_cluster_was_told(tmp_path: Path, ends: bool, boot_id: str) -> None:
+    LastRun(OsDisk(tmp_path), "boot-1")
+    for _ in range(2):  # the store cannot be reached, say, and somebody starts it again
+        before = LastRun(OsDisk(tmp_path), "boot-2")
+        assert before.lost_power
+        if ends:
+            before.end()
+    after = LastRun(OsDisk(tmp_path), boot_id)
+    assert after.lost_power
+    after.told()
+    after.end()
+    assert not LastRun(OsDisk(tmp_path), "boot-4").lost_power
+
+
+def test_what_a_version_before_has_noted_is_understood(tmp_path: Path) -> None:
+    (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
+    assert LastRun(OsDisk(tmp_path), "boot-2").lost_power
+    (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
+    assert not LastRun(OsDisk(tmp_path), "boot-1").lost_power
 
 
 def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
