@@ -15,12 +15,19 @@ SESSION_S = 3.0
 class ClusterProcesses:
     """An etcd and the brokers that share it; any of them can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path, count: int = 3, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        settings: Mapping[str, object] | None = None,
+        session_s: float = SESSION_S,
+    ) -> None:
         reason = EtcdEnsemble.why_not()
         if reason is not None:
             pytest.skip(reason)
         self._folder = folder
         self._settings = dict(settings or {})
+        self._session_s = session_s
         where = folder / "etcd"
         where.mkdir()
         self._etcd = EtcdEnsemble(where)
@@ -40,7 +47,7 @@ class ClusterProcesses:
         process = BrokerProcess(folder, self._settings | settings)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
-        top = {"node_id": node_id, "store": self._etcd.url("/penstock"), "session_s": SESSION_S}
+        top = {"node_id": node_id, "store": self._etcd.url("/penstock"), "session_s": self._session_s}
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
         config.write_text("\n".join([*lines, config.read_text()]))
         self.brokers[node_id] = process.start()
