@@ -6,6 +6,7 @@ may be lost at the same time is another question.
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.clients.waiting import wait_until
+from tests.power import lose_power
 
 from .cluster_broker import ClusterBroker
 from .cluster_lab import Lab
@@ -108,6 +110,20 @@ def lost_folder(lab: Lab, rng: random.Random) -> None:
     _is_one_of_us(lab, broker)
 
 
+def lost_power(lab: Lab, rng: random.Random) -> None:
+    """A machine stops under its broker, with all that was not synced; perhaps it takes the broker two starts."""
+    broker = rng.choice(list(lab.brokers.values()))
+    broker.kill()
+    lose_power(broker.data_dir)
+    broker.start()
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0.2, 1.0))  # anywhere in its start
+        broker.kill()
+        broker.start()
+    broker.wait_ready()
+    _is_one_of_us(lab, broker)
+
+
 def _folders(broker: ClusterBroker) -> list[Path]:
     return [path for path in sorted((broker.data_dir / "logs").glob("*/*")) if path.is_dir()]
 
@@ -161,5 +177,6 @@ ODDITIES: Final[dict[str, Oddity]] = {
     "second-with-a-copy-of-the-folder": second_with_a_copy_of_the_folder,
     "folder-of-another-cluster": folder_of_another_cluster,
     "lost-folder": lost_folder,
+    "lost-power": lost_power,
     "restarted-replica-in-memory": restarted_replica_in_memory,
 }

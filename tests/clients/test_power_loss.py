@@ -1,6 +1,5 @@
 """A broker of a cluster whose machine loses power, and with it all that was only in memory."""
 
-import json
 import os
 import signal
 import socket
@@ -10,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.checkpoint import FILE_BYTES, FILE_NAME, CheckpointFile
-from penstock.log.disk import OsDisk
 from tests.brokers import BrokerProcess
 from tests.clusters import ClusterProcesses
+from tests.power import lose_power
 
 from .driver_confluent import ConfluentDriver
 from .driving import Outgoing
@@ -23,20 +21,6 @@ from .waiting import wait_until
 COUNT = 50
 SESSION_S = 60.0
 """So long that nobody misses the broker before it is back."""
-
-
-def lose_power(broker: BrokerProcess) -> None:
-    """Leave its folder as a machine does that stops before it has written anything back: with empty files."""
-    disk = OsDisk(broker.data_dir)
-    for folder in (broker.data_dir / "logs").glob("*/*"):
-        where = str(folder.relative_to(broker.data_dir))
-        assert CheckpointFile(disk, where).load("another boot") is None, "some of it was synced, and cannot be gone"
-        for path in folder.iterdir():
-            os.truncate(path, 0)
-        os.truncate(folder / FILE_NAME, FILE_BYTES)
-    noted = broker.data_dir / "last-run"
-    before = json.loads(noted.read_text())
-    noted.write_text(json.dumps({**before, "boot_id": "another boot"}).ljust(256))
 
 
 @contextmanager
@@ -67,7 +51,7 @@ def test_it_is_not_elected_for_what_others_have_and_it_may_lack(tmp_path: Path, 
         confluent.produce("orders", [Outgoing(value=value) for value in sent])
         with paused(*others.values()):
             one.kill()
-            lose_power(one)
+            assert lose_power(one.data_dir) > COUNT
             if not starts_at_once:
                 with socket.create_server(one.address), pytest.raises(AssertionError, match="cannot listen"):
                     one.start()
