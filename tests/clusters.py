@@ -58,6 +58,11 @@ class ClusterProcesses:
         """Those that run."""
         return ",".join(process.kafka for process in self.brokers.values() if process.is_running)
 
+    def fetched_bytes(self) -> dict[int, float]:
+        """What each broker has sent so far in answer to fetches, those of followers too."""
+        name = r'penstock_response_bytes_total\{api="fetch"\}'
+        return {node_id: process.metric(name) for node_id, process in self.brokers.items()}
+
     def finish(self) -> None:
         """End all that runs, in good order; nothing may have come as a surprise to any."""
         try:

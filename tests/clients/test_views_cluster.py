@@ -70,7 +70,10 @@ def test_a_view_is_read_from_a_replica_nearby(tmp_path: Path, topic: str) -> Non
         driver.admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(PATIENCE_S)
         view = view_of(driver, topic, EXPRESSION)
         fill(driver, topic, 0, 600)
-        for rack in ("rack-1", "rack-2"):
-            assert read_matches(driver, view, 600, client_rack=rack) == expected(600)
+        for near in (1, 2):
+            before = racked.fetched_bytes()
+            assert read_matches(driver, view, 600, client_rack=f"rack-{near}") == expected(600)
+            sent = {node: after - before[node] for node, after in racked.fetched_bytes().items()}
+            assert max(sent, key=sent.__getitem__) == near, f"bytes by broker: {sent}"
     finally:
         racked.finish()
