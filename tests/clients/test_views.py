@@ -302,13 +302,20 @@ def test_a_view_of_what_retention_and_compaction_left(confluent: ConfluentDriver
     }
     confluent.create_topic(topic, configs=compacting)
     view = view_of(confluent, topic, "tag = 'eu'")
+    began_ms = int(time.time() * 1000) - 60_000
     for turn in range(4):
         rows = [
-            Outgoing(key=b"k%d" % (number % 5), value=b"%d-%d" % (turn, number), headers=(("tag", TAGS[number % 3]),))
+            Outgoing(
+                key=b"k%d" % (number % 5),
+                value=b"%d-%d" % (turn, number),
+                headers=(("tag", TAGS[number % 3]),),
+                timestamp_ms=began_ms + 1000 * turn,
+            )
             for number in range(30)
         ]
         confluent.produce(topic, rows, compression="lz4")
-    last = [Outgoing(key=b"last", value=b"last", headers=(("tag", b"eu"),))]
+    # Later by its time, however fast all this is: so it has a segment of its own, and all before it are compacted.
+    last = [Outgoing(key=b"last", value=b"last", headers=(("tag", b"eu"),), timestamp_ms=began_ms + 5000)]
     confluent.produce(topic, last)
     confluent.trim(topic, 35)
 
