@@ -29,8 +29,11 @@ class BrokerProcess:
         *,
         data_dir: Path | None = None,
         advertise: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`environment`: variables on top of this process's own."""
         self.folder = folder
+        self._environment = {**os.environ, **(environment or {})}
         self.data_dir = data_dir or folder / "data"
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
@@ -64,7 +67,9 @@ class BrokerProcess:
             *self._advertise,
         ]
         with self._stderr.open("a") as stderr:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self._environment
+            )
         ready = READY.match(self._first_line())
         if ready is None:
             self._reap(signal.SIGKILL)

@@ -35,6 +35,7 @@ from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import uuid_text
+from penstock.foundation.loop_monitor import LoopMonitor
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
@@ -43,6 +44,7 @@ from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.network.delay_metrics import DelayMetrics
 from penstock.network.http import HttpListener
 from penstock.network.kafka import KafkaListener
+from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
 from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.site import Site
@@ -140,6 +142,10 @@ class Node:
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
         self._keep_logs(clock, configs, boot_id)
         loop = asyncio.get_running_loop()
+        self._loop_monitor = LoopMonitor(loop, interval_s=configs["event.loop.monitor.interval.ms"] / 1000)
+        self._loop_monitor.start()
+        undo.callback(self._loop_monitor.stop)
+        self._metrics.more.append(LoopMetrics(self._loop_monitor))
         broker = self._make_broker(configs, clock, loop)
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
@@ -152,7 +158,7 @@ class Node:
         self._metrics.more.append(self._front.tally)
         self._make_member(folder, configs, clock)
         await self._join()
-        metadata.listeners += [
+        self._appliers = (  # in the order in which one depends on the other
             self._partitions.apply,
             self._fetchers.apply,
             self._coordinators.apply,
@@ -160,7 +166,8 @@ class Node:
             self._delays.apply,
             self._peers.apply,
             self._listener.apply,
-        ]
+        )
+        metadata.listeners += self._appliers
         self._apply(metadata.image)
         for server in self._servers:
             await server.start_serving()
@@ -338,13 +345,9 @@ class Node:
             self._apply(self._metadata.image)
 
     def _apply(self, image: ClusterImage) -> None:
-        """Follow the image, in the order in which the one depends on the other."""
-        self._partitions.apply(image)
-        self._fetchers.apply(image)
-        self._coordinators.apply(image)
-        self._queues.apply(image)
-        self._delays.apply(image)
-        self._peers.apply(image)
+        """Apply an image to everything that follows the cluster's metadata."""
+        for apply in self._appliers:
+            apply(image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
@@ -400,6 +403,7 @@ class Node:
         await self._metadata.close()
         await self._store.close()
         self._threads.shutdown()
+        self._loop_monitor.stop()
         os.close(self._lock_fd)
 
 

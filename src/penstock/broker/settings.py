@@ -32,6 +32,9 @@ STATIC_SETTINGS: Final = (
     number(
         "queued.max.request.bytes", 512 << 20, 1 << 20, "Bytes of half-received requests held at one time.", Kind.LONG
     ),
+    number(
+        "event.loop.monitor.interval.ms", 100, 1, "How often the stall monitor checks that the event loop responds."
+    ),
     *PLACE_SETTINGS,
 )
 """Read once, when the process starts."""

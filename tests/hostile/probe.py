@@ -1,0 +1,96 @@
+"""Measures what one hostile client costs the others: stalls of the broker's event loop, /healthz, a small produce.
+
+The stall monitor in the broker measures in CPU time, so that a busy machine does not make a case fail. Latencies are
+printed for people and never asserted.
+"""
+
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tests.brokers import BrokerProcess
+from tests.clients.raw import RawClient, batch_of
+
+LOOP_CPU_MAX_S = 0.05
+"""The rule is 20 ms of loop time on a quiet machine. On a busy one the same work takes up to twice the CPU time."""
+MONITOR_SETTINGS = {"event.loop.monitor.interval.ms": 5}
+_BUCKET = re.compile(r'penstock_event_loop_stall(_cpu)?_seconds_bucket\{le="([^"]+)"\} (\S+)')
+BYSTANDER = "bystander"
+
+
+class Worst(NamedTuple):
+    """The worst that was measured while a case ran; stalls are upper bounds of histogram buckets, in seconds."""
+
+    stall_s: float
+    stall_cpu_s: float
+    healthz_s: float
+    produce_s: float
+
+
+class Probe:
+    """Watches one broker while a test mistreats it."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self.results: dict[str, Worst] = {}
+        with RawClient(broker.address) as raw:
+            raw.describe(BYSTANDER, allow_auto_topic_creation=True)
+
+    @contextmanager
+    def watch(self, case: str, cpu_max_s: float = LOOP_CPU_MAX_S, stall_max_s: float | None = None) -> Iterator[None]:
+        """Asserts the CPU time of the worst loop callback; for disk cases also that the loop kept ticking."""
+        before = self._histograms()
+        latencies: dict[str, float] = {"healthz": 0.0, "produce": 0.0}
+        failures: list[BaseException] = []
+        done = threading.Event()
+        bystander = threading.Thread(target=self._measure, args=(latencies, failures, done), daemon=True)
+        bystander.start()
+        try:
+            yield
+        finally:
+            done.set()
+            bystander.join()
+        assert not failures, f"{case}: a bystander was not served: {failures[0]!r}"
+        after = self._histograms()
+        stall_s, cpu_s = (_worst(before[kind], after[kind]) for kind in ("", "_cpu"))
+        worst = self.results[case] = Worst(stall_s, cpu_s, latencies["healthz"], latencies["produce"])
+        assert worst.stall_cpu_s <= cpu_max_s, f"{case}: {worst}; the broker's log:\n{self._broker.log[-3000:]}"
+        if stall_max_s is not None:
+            assert worst.stall_s <= stall_max_s, f"{case}: {worst}; the broker's log:\n{self._broker.log[-3000:]}"
+
+    def _measure(self, latencies: dict[str, float], failures: list[BaseException], done: threading.Event) -> None:
+        try:
+            with RawClient(self._broker.address) as raw:
+                raw.socket.settimeout(90.0)
+                while not done.is_set():
+                    started_s = time.perf_counter()
+                    with urllib.request.urlopen(f"http://{self._broker.http}/healthz", timeout=90) as answer:
+                        assert answer.read() == b"ok\n"
+                    between_s = time.perf_counter()
+                    assert raw.produce(BYSTANDER, batch_of([b"x"])).error_code == 0
+                    ended_s = time.perf_counter()
+                    latencies["healthz"] = max(latencies["healthz"], between_s - started_s)
+                    latencies["produce"] = max(latencies["produce"], ended_s - between_s)
+                    done.wait(0.01)
+        except Exception as error:  # noqa: BLE001 (it is asserted on the test's own thread)
+            failures.append(error)
+
+    def _histograms(self) -> dict[str, dict[float, float]]:
+        """Cumulative counts by upper bound, of wall time ("") and of CPU time ("_cpu")."""
+        with urllib.request.urlopen(f"http://{self._broker.http}/metrics", timeout=90) as answer:
+            text = answer.read().decode()
+        found: dict[str, dict[float, float]] = {"": {}, "_cpu": {}}
+        for kind, edge, count in _BUCKET.findall(text):
+            found[kind][float(edge)] = float(count)
+        return found
+
+
+def _worst(before: dict[float, float], after: dict[float, float]) -> float:
+    """The smallest upper bound that everything observed in between is within."""
+    new = {edge: after[edge] - before[edge] for edge in sorted(after)}
+    total = new[float("inf")]
+    return next(edge for edge, count in new.items() if count == total)
