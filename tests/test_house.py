@@ -24,6 +24,7 @@ PURE_FILES = (
     "foundation/settings.py",
     "foundation/spark_ids.py",
     "foundation/view_names.py",
+    "log/producer_state.py",
     "log/producers.py",
     "log/transactions.py",
     "log/epochs.py",

@@ -13,7 +13,8 @@ from penstock.foundation.settings import LONG_MAX
 from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.producers import NO_OFFSET, Producers
+from penstock.log.producer_state import NO_OFFSET
+from penstock.log.producers import Producers
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings, Storage
 from penstock.log.snapshots import Snapshots
@@ -89,6 +90,11 @@ class LogFiles:
     def _decided_now(self) -> int:
         first = self.producers.open.first_offset
         return self.end_offset if first is None else first
+
+    def configure(self, settings: LogSettings) -> None:
+        """The topic's settings may have changed."""
+        self.settings = settings
+        self.producers.limit = settings.max_producer_ids
 
     # -- growing
 
@@ -195,7 +201,7 @@ class LogFiles:
             return 0
         self.expect_holes()
         # What the producers have written cannot be read back from batches that are gone.
-        self._snapshots.save(self.end_offset, self.producers, durable=True)
+        self._snapshots.save(self.end_offset, self.producers.freeze(), durable=True)
         freed_bytes = sum(segment.size for segment in gone)
         self.segments = [segment for segment in self.segments if segment not in gone]
         self._bases = [segment.base_offset for segment in self.segments]
@@ -243,7 +249,8 @@ class LogFiles:
         if place is not None:
             last.cut(place.position)
         self.epochs_unsaved |= self.epochs.cut_end(offset)
-        self.producers = self._snapshots.restore(self.segments, offset, now_ms)
+        limit = self.settings.max_producer_ids
+        self.producers = self._snapshots.restore(self.segments, offset, now_ms, limit=limit)
         self._snapshot_changes = 0
         self._snapshot_at_bytes = self.size_bytes
 
@@ -257,7 +264,7 @@ class LogFiles:
             fresh.created_ms = now_ms
             self.segments, self._bases, self._active = [fresh], [offset], fresh
             old.remove()
-        self.producers = Producers()
+        self.producers = Producers(self.settings.max_producer_ids)
         self.start_offset = self.end_offset = offset
         self.epochs_unsaved |= self.epochs.cut_end(0)
         self.save_checkpoint()
@@ -289,7 +296,7 @@ class LogFiles:
         A transaction that was open then would stay so if its marker is gone. For good, as the compaction is.
         """
         if self._snapshots.has_before(before):
-            if self._snapshots.save(self.end_offset, self.producers, durable=True):
+            if self._snapshots.save(self.end_offset, self.producers.freeze(), durable=True):
                 self._snapshot_changes = self.producers.changes
             self._snapshots.remove_before(before)
 
@@ -321,7 +328,7 @@ class LogFiles:
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
-        if self._snapshots.save(self.end_offset, self.producers):
+        if self._snapshots.save(self.end_offset, self.producers.freeze()):
             self._snapshot_changes = self.producers.changes
             self._snapshots.prune(self._bases)
 

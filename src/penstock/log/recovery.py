@@ -51,7 +51,7 @@ def open_log(
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     may_skip = is_marked or checkpoint.has_holes
-    trusted = checkpoint.trusted_to(boot_id)
+    trusted, limit = checkpoint.trusted_to(boot_id), settings.max_producer_ids
     if not bases and trusted > checkpoint.start_offset:
         raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
     segments = [Segment(disk, folder, base) for base in bases or [max(first_offset, checkpoint.start_offset)]]
@@ -84,7 +84,7 @@ def open_log(
             folder=folder,
             settings=settings,
             segments=segments,
-            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to),
+            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to, limit),
             epochs=reader.epochs,
             marks=marks,
             checkpoint=checkpoint,

@@ -9,7 +9,7 @@ from penstock.foundation.errors import NotLeaderOrFollower, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
-from penstock.log.producers import NO_OFFSET
+from penstock.log.producer_state import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import Marker, control_marker
 from penstock.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
@@ -238,7 +238,7 @@ class Partition:
     def configure(self, settings: LogSettings) -> None:
         """The topic's settings may have changed."""
         if self._log is not None:
-            self._log.settings = settings
+            self._log.configure(settings)
             self._set_express()
 
     def _set_express(self) -> None:
