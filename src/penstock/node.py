@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +33,8 @@ from penstock.coordination.opening import EMBEDDED, open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import uuid_text
 from penstock.foundation.loop_monitor import LoopMonitor
+from penstock.foundation.machine import boot_id, disk_space
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
@@ -49,6 +48,7 @@ from penstock.network.metrics import Metrics
 from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.site import Site
 from penstock.network.view_metrics import ViewMetrics
+from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
@@ -110,6 +110,7 @@ class Node:
         self._on_failure = on_failure
         self._lock_fd = -1
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
+        self._disk_threads = DiskThreads()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._site = Site(is_ready=lambda: self.ready, metrics=self._metrics_text)
@@ -131,8 +132,8 @@ class Node:
         undo.callback(os.close, self._lock_fd)
         self._disk = OsDisk(settings.data_dir, self._threads)
         folder = FolderIdentity.of(self._disk, settings.node_id)
-        boot_id = _boot_id()
-        self._last_run = LastRun(self._disk, boot_id)
+        this_boot = boot_id()
+        self._last_run = LastRun(self._disk, this_boot)
         load_handlers()
         clock = SystemClock()
         self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
@@ -140,7 +141,7 @@ class Node:
         self._metadata = metadata = Metadata(self._store)
         metadata.on_failed = self._image_failed
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
-        self._keep_logs(clock, configs, boot_id)
+        self._keep_logs(clock, configs, this_boot)
         loop = asyncio.get_running_loop()
         self._loop_monitor = LoopMonitor(loop, interval_s=configs["event.loop.monitor.interval.ms"] / 1000)
         self._loop_monitor.start()
@@ -207,7 +208,7 @@ class Node:
             clock=clock,
             timer=timer,
             log_dir=str(settings.data_dir),
-            disk_space=lambda: _disk_space(settings.data_dir),
+            disk_space=lambda: disk_space(settings.data_dir),
             threads=self._threads,
             groups=coordinators.groups,
             transactions=coordinators.transactions,
@@ -221,17 +222,18 @@ class Node:
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
 
-    def _keep_logs(self, clock: Clock, configs: Configs, boot_id: str) -> None:
+    def _keep_logs(self, clock: Clock, configs: Configs, this_boot: str) -> None:
         """Make what holds the logs, looks after them, and tells how they are."""
         settings = self._settings
-        self._flusher = Flusher(self._threads)
+        self._flusher = Flusher()
         self._partitions = Partitions(
             node_id=settings.node_id,
             disk=self._disk,
             clock=clock,
-            boot_id=boot_id,
+            boot_id=this_boot,
             settings_of=configs.log_settings,
             lag_max_ms=lambda: configs["replica.lag.time.max.ms"],
+            run=self._disk_threads.run,
         )
         self._partitions.on_append = self._flusher.flush_soon
         self._throttle = Throttle(lambda: int(configs[LEADER_RATE]))
@@ -256,7 +258,7 @@ class Node:
             metadata=self._metadata,
             flusher=self._flusher,
             clock=clock,
-            threads=self._threads,
+            disk_threads=self._disk_threads,
             intervals=lambda: Intervals.of(configs.__getitem__),
         )
         cluster = ClusterMetrics(
@@ -395,26 +397,14 @@ class Node:
         self._delays.close()
         await self._queues.close()
         await self._peers.close()
-        await self._flusher.close()
         await self._upkeep.close()
+        await self._disk_threads.idle()
         if self._partitions.close():
             self._last_run.end()
         await self._membership.close()
         await self._metadata.close()
         await self._store.close()
+        self._disk_threads.shutdown()
         self._threads.shutdown()
         self._loop_monitor.stop()
         os.close(self._lock_fd)
-
-
-def _boot_id() -> str:
-    """Changes when the machine restarts; without one, every start is taken for one after power loss."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return uuid_text(secrets.token_bytes(16))
-
-
-def _disk_space(folder: Path) -> tuple[int, int]:
-    usage = shutil.disk_usage(folder)
-    return usage.total, usage.free

@@ -26,8 +26,10 @@ from penstock.cluster.registration import (
 from penstock.coordination.store import Change, Check, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.log.io_queue import Outcome
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush, LogSettings
+from penstock.replication.flusher import Flusher
 from penstock.replication.leadership import IsrWish
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
@@ -138,8 +140,10 @@ class SimBroker:
             boot_id=boot_id,
             settings_of=lambda topic: LogSettings.of({**self._configs, **topic.configs}),
             lag_max_ms=lambda: LAG_MS,
+            run=self._on_thread,
         )
-        self.partitions.on_append = self._flush
+        self._flusher = Flusher()
+        self.partitions.on_append = self._flusher.flush_soon
         self.links = {}
         self._asking = set()
         self.partitions.on_kept = lambda partition: self._fetch()
@@ -207,23 +211,14 @@ class SimBroker:
         self._world.later(self.node_id, ms, lambda: self._repeat(action, ms))
         action()
 
-    def _flush(self, partition: Partition) -> None:
-        """The thread that syncs takes a while."""
-        log = partition.log
-        if log.is_syncing:
-            return
-        ticket = log.begin_sync()
+    def _on_thread(self, work: Callable[[], Any], done: Callable[[Outcome], None]) -> None:
+        """The threads that wait for the disk take a while, before and after."""
 
-        def done() -> None:
-            if not partition.is_online:
-                return
-            ticket.run()
-            log.end_sync(ticket)
-            partition.keep(min(ticket.end_offset, log.end_offset))
-            if not partition.is_kept:
-                self._flush(partition)
+        def ran() -> None:
+            outcome = Outcome.of(work)
+            self._world.later(self.node_id, self._rng.choice((0, 1, 10)), lambda: done(outcome))
 
-        self._world.later(self.node_id, self._rng.randint(1, 20), done)
+        self._world.later(self.node_id, self._rng.randint(1, 20), ran)
 
     # -- the store
 
@@ -486,7 +481,7 @@ class SimBroker:
         assert self.partitions is not None
         for track in self.partitions.tracks():
             if track.is_online and track.log.has_unsynced_segments:
-                self._flush(track)
+                self._flusher.flush_soon(track)
 
     def _wish(self) -> None:
         """Ask for another ISR where that is due."""

@@ -17,6 +17,8 @@ from typing import Final
 from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
+HOLES_FILE: Final = "holes"
+"""Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 _OFTEN: Final = (0, 1)
@@ -105,6 +107,23 @@ def _whole(data: bytes, kind: tuple[int, int]) -> Iterator[tuple[int, Checkpoint
             yield turn, Checkpoint(**values)
 
 
+@dataclass(frozen=True, slots=True)
+class HolesNote:
+    """Makes it survive power loss that offsets are missing in a log. Runs on a thread, before they are."""
+
+    disk: Disk
+    folder: str
+    marks: CheckpointFile
+    checkpoint: Checkpoint
+    is_news: bool
+    """Whether that is not known to be durable already."""
+
+    def run(self) -> None:
+        if self.is_news:  # the file first: whoever finds the checkpoint say so relies on it
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
+            self.marks.save_synced(self.checkpoint)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTicket:
     """Files to sync on a thread, and the checkpoint that is true when that is done."""
@@ -116,12 +135,16 @@ class SyncTicket:
     checkpoint: Checkpoint
     decided_to: int
     """Every transaction with records below has ended, and its marker is synced with the rest."""
+    notes_holes: bool = False
+    """Whether offsets are missing for the first time in what is synced."""
 
     @property
     def end_offset(self) -> int:
         return self.checkpoint.synced_to
 
     def run(self) -> None:
+        if self.notes_holes:
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
         for file in self.files:
             file.sync()
         self.disk.sync_folder(self.folder)

@@ -50,7 +50,7 @@ class Index:
     def write_out(self) -> None:
         """Hand the pending entries to the disk."""
         if self._pending:
-            file = self._open()
+            file = self.open()
             fields = chain.from_iterable(self._pending)
             size = len(self._pending) * ENTRY.size
             shape = _FULL if size == _FULL.size else struct.Struct(">" + "IIq" * len(self._pending))
@@ -60,11 +60,12 @@ class Index:
 
     def seal(self) -> None:
         """Write everything out and let go of the file, which is there from now on."""
-        self._open()
+        self.open()
         self.write_out()
         self.close()
 
-    def _open(self) -> File:
+    def open(self) -> File:
+        """The file, opened if it is not."""
         if self._file is None:
             self._file = self._disk.open(self._path)
             self._stored = self._file.size // ENTRY.size
@@ -74,11 +75,11 @@ class Index:
     def _at(self, number: int) -> Entry:
         if number >= self._stored:
             return Entry._make(self._pending[number - self._stored])
-        return Entry(*ENTRY.unpack(self._open().read(number * ENTRY.size, ENTRY.size)))
+        return Entry(*ENTRY.unpack(self.open().read(number * ENTRY.size, ENTRY.size)))
 
     def _prefix(self, holds: Callable[[Entry], bool]) -> int:
         """How many entries `holds` is true for; they are the first ones."""
-        self._open()
+        self.open()
         low, high = 0, self._stored + len(self._pending)
         if self._pending:  # most questions are about the newest
             low, high = (self._stored, high) if holds(self._at(self._stored)) else (0, self._stored)
@@ -109,7 +110,7 @@ class Index:
         """Forget every entry at or after a position."""
         count = self._prefix(lambda entry: entry.position < position)
         if count < self._stored:
-            file = self._open()
+            file = self.open()
             file.truncate(count * ENTRY.size)
             file.sync()  # or power loss could bring back entries that look right, of batches that were taken back
         del self._pending[max(0, count - self._stored) :]
@@ -117,7 +118,7 @@ class Index:
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""
-        file = self._open()
+        file = self.open()
         before = Entry(0, 0, -1)  # no entry is for the first batch: that one is found without
         for entry in map(Entry._make, ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size))):
             if (

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
 from penstock.foundation.settings import LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile
+from penstock.log.checkpoint import HOLES_FILE, Checkpoint, CheckpointFile
 from penstock.log.compaction import CLEANED, finish_swap
 from penstock.log.disk import CUT, Disk
 from penstock.log.epochs import Epochs
-from penstock.log.files import EPOCHS_FILE, HOLES_FILE
+from penstock.log.files import EPOCHS_FILE
 from penstock.log.log import Log
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
@@ -60,9 +60,7 @@ def open_log(
             opened.callback(segment.close)  # unless all goes well
             segment.created_ms = now_ms
         if checkpoint.boot_id != boot_id:
-            for segment in segments:
-                if not segment.index.is_sane(segment.size):
-                    segment.rebuild_index(settings.index_interval_bytes)
+            _repair_after_power_loss(segments, checkpoint.start_offset, trusted, settings.index_interval_bytes)
         elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
             raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
         _drop_empty(segments)
@@ -107,6 +105,18 @@ def _measure_aborted(disk: Disk, folder: str, segments: list[Segment]) -> int:
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
     return min((gap for gap in gaps if gap is not None), default=LONG_MAX)
+
+
+def _repair_after_power_loss(
+    segments: list[Segment], start_offset: int, trusted: int, index_interval_bytes: int
+) -> None:
+    """Rebuild indexes that are not right, and drop segments that were trimmed and not removed yet: nobody has synced
+    them, nor vouches for them."""
+    while len(segments) > 1 and segments[1].base_offset <= start_offset:
+        segments.pop(0).remove()
+    for segment in segments:
+        if not segment.index.is_sane(segment.size):
+            segment.rebuild_index(index_interval_bytes, trusted)
 
 
 def _drop_empty(segments: list[Segment]) -> None:

@@ -243,14 +243,24 @@ class Segment:
         self._latest_ms = entry.latest_ms if entry else NO_TIMESTAMP
         return self._indexed_to
 
-    def rebuild_index(self, index_interval_bytes: int) -> None:
-        """Throw the index away and note every batch anew."""
+    def rebuild_index(self, index_interval_bytes: int, trusted: int = LONG_MAX) -> None:
+        """Throw the index away and note every batch below a trusted offset anew: what lies behind may be anything."""
         self.index.remove()
         self._indexed_to = 0
         self._latest_ms = NO_TIMESTAMP
+        following = self.base_offset
         for position, header in self.headers():
             base, last = header.base_offset, header.last_offset
+            if not following <= base < trusted:
+                break
             self.note(position, header.size_bytes, base, last, header.max_timestamp, index_interval_bytes)
+            following = header.next_offset
+
+    def open_all(self) -> None:
+        """Open every file of the segment that there is: what is opened later by its name may be another one."""
+        self.index.open()
+        if self.aborted.count:
+            self.aborted.open()
 
     def close(self) -> None:
         self.index.close()

@@ -1,6 +1,6 @@
 """Producer state on disk: a snapshot now and then, and the batches' headers for the rest."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -82,6 +82,22 @@ class Snapshots:
                 first = bisect_left(markers, max(known_to, segment.base_offset))
                 segment.aborted.replace_from(known_to, aborted[first : bisect_left(markers, end)])
         return producers
+
+    def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
+        """Have a durable snapshot at an offset where a segment begins; false on a full disk.
+
+        On a thread: the segments before it, which begin at `bases`, are opened once more.
+        """
+        known = max((known for known in self.offsets() if known <= offset), default=0)
+        first = max(0, bisect_right(bases, known) - 1)
+        segments = [Segment(self._disk, self._folder, base) for base in bases[first:]]
+        try:
+            start, producers = self._newest(segments, offset, limit, remove=False)
+            _replay(segments, producers, start, now_ms)
+        finally:
+            for segment in segments:
+                segment.close()
+        return self.save(offset, producers.freeze(), durable=True)
 
     def _newest(
         self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool

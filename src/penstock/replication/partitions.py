@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Topic
@@ -11,6 +12,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.disk import Disk
 from penstock.log.folder import LogFolder
+from penstock.log.io_queue import IoQueue, Runner, run_inline
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.recovery import open_log
@@ -55,13 +57,16 @@ class Partitions:
         boot_id: str,
         settings_of: Callable[[Topic], LogSettings],
         lag_max_ms: Callable[[], int] = lambda: 30_000,
+        run: Runner = run_inline,
     ) -> None:
+        """`run`: does what waits for the disk, on threads."""
         self._node_id = node_id
         self._folder = LogFolder(disk)
         self._clock = clock
         self._boot_id = boot_id
         self._settings_of = settings_of
         self._lag_max_ms = lag_max_ms
+        self._run = run
         self.replicas: Final[dict[bytes, dict[int, Partition]]] = {}
         """All that this broker has, by topic id."""
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}
@@ -220,6 +225,9 @@ class Partitions:
         if log is None:
             logger.error("partition_offline partition=%s reason=%r", wanted.name, reason)
             partition.offline_reason = reason
+        elif settings.storage is Storage.DISK:
+            log.io = IoQueue(self._run)
+        partition.on_returned = partial(self._on_returned, wanted.topic.topic_id)
         if self.on_append is not None:
             partition.on_append = self.on_append
         if self.on_kept is not None:
@@ -242,11 +250,19 @@ class Partitions:
 
     # -- leading and following
 
+    def _on_returned(self, topic_id: bytes) -> None:
+        """A log that was lent is back: its replica may have been elected meanwhile."""
+        topic = self._seen.get(topic_id)
+        if topic is not None and topic_id in self.replicas:
+            self._follow(topic)
+
     def _follow(self, topic: Topic) -> None:
         settings = self._settings_of(topic)
         now_ms = self._clock.steady_ms()
         for number, partition in self.replicas.get(topic.topic_id, {}).items():
             state = topic.partitions[number]
+            if any(track.is_lent for track in partition.tracks):
+                continue
             for track in partition.tracks:
                 track.configure(settings if track is partition else settings.for_companion())
             leads = state.leader == self._node_id and state.leader_broker_epoch == self.broker_epoch
@@ -288,11 +304,10 @@ class Partitions:
         self._remove(tracks, reason)
 
     def _remove(self, tracks: Sequence[Partition], reason: str) -> None:
-        logs = [track.log for track in tracks if track.is_online]
         for track in tracks:
             track.go_offline(reason)
-        for log in logs:
-            log.abandon()
+            if track.held is not None:
+                track.held.io.stop(track.held.abandon)
         if tracks:
             self._remove_logs([LogFolder.path(track.name, track.topic_id) for track in tracks])
 
@@ -308,6 +323,7 @@ class Partitions:
         logs = [(track, track.log) for track in self.tracks() if track.is_online]
         for partition, log in logs:
             partition.go_offline("the broker is shutting down")
+            log.io.stop(lambda: None)
             try:
                 log.close()
             except StorageError as error:

@@ -24,9 +24,9 @@ DAY_MS = 86_400_000
 async def ticked(world: World, after_ms: int = 0) -> None:
     """A tick, and all that it began."""
     world.clock.advance(after_ms)
-    world.upkeep.tick()
+    await world.upkeep.tick()
     await world.upkeep.close()
-    await world.flusher.close()
+    await world.disk_threads.idle()
 
 
 def put(world: World, name: str, value: bytes, key: bytes = b"k") -> None:
@@ -77,10 +77,10 @@ async def test_what_is_not_committed_is_not_dropped(tmp_path: Path) -> None:
         one.on_append = lambda partition: None
         put(world, "orders", b"x")
         world.clock.advance(5000)
-        world.upkeep.tick()
+        await world.upkeep.tick()
         assert one.log.start_offset == 0
         await world.upkeep.close()
-        await world.flusher.close()
+        await world.disk_threads.idle()
 
 
 async def test_a_topic_in_memory_is_looked_at_with_every_tick(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_a_topic_that_is_deleted_while_it_is_compacted_is_no_failure(tmp_p
         await fill_compacted(world, "others")
         await ticked(world)
         world.clock.advance(1000)
-        world.upkeep.tick()
+        await world.upkeep.tick()
         await world.delete("orders")
         await world.upkeep.close()
         assert len(values_in(world.partition("others").log)) < 4

@@ -14,6 +14,7 @@ from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.settings import LogSettings
+from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.flusher import Flusher
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -48,9 +49,15 @@ class World:
         self.ticked = asyncio.Event()
         self.metadata = metadata
         self.threads = ThreadPoolExecutor(2)
-        self.flusher = Flusher(self.threads)
+        self.disk_threads = DiskThreads(2)
+        self.flusher = Flusher()
         self.partitions = Partitions(
-            node_id=NODE, disk=disk, clock=self.clock, boot_id=boot_id, settings_of=settings_of
+            node_id=NODE,
+            disk=disk,
+            clock=self.clock,
+            boot_id=boot_id,
+            settings_of=settings_of,
+            run=self.disk_threads.run,
         )
         self.partitions.on_append = self.flusher.flush_soon
         self.intervals = Intervals(
@@ -65,7 +72,7 @@ class World:
             metadata=metadata,
             flusher=self.flusher,
             clock=self.clock,
-            threads=self.threads,
+            disk_threads=self.disk_threads,
             intervals=self._intervals,
         )
 
@@ -121,8 +128,9 @@ async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-
     try:
         yield world
     finally:
-        await world.flusher.close()
         await world.upkeep.close()
+        await world.disk_threads.idle()
         world.partitions.close()
         await store.close()
+        world.disk_threads.shutdown()
         world.threads.shutdown()
