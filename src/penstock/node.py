@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from penstock.broker.broker import Broker
@@ -52,8 +53,10 @@ from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
-from penstock.replication.partitions import Partitions, paths_of
+from penstock.replication.partitions import Partitions
+from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
+from penstock.replication.settling import closed, open_logs, settled, topic_settled
 from penstock.replication.throttle import Throttle
 from penstock.replication.upkeep import Intervals, Upkeep
 from penstock.sqs.opening import open_front, reread_credentials
@@ -130,10 +133,10 @@ class Node:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._lock_fd = take_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
-        self._disk = OsDisk(settings.data_dir, self._threads)
-        folder = FolderIdentity.of(self._disk, settings.node_id)
-        this_boot = boot_id()
-        self._last_run = LastRun(self._disk, this_boot)
+        on_disk, this_boot = self._disk_threads.call, boot_id()
+        self._disk = await on_disk(lambda: OsDisk(settings.data_dir, self._disk_threads.trash))
+        folder = await on_disk(lambda: FolderIdentity.of(self._disk, settings.node_id))
+        self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
         clock = SystemClock()
         self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
@@ -157,10 +160,10 @@ class Node:
         self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)
         self._site.queues = self._front.answer
         self._metrics.more.append(self._front.tally)
-        self._make_member(folder, configs, clock)
+        lost = await on_disk(LogFolder(self._disk).find_lost)
+        self._make_member(folder, configs, clock, lost)
         await self._join()
-        self._appliers = (  # in the order in which one depends on the other
-            self._partitions.apply,
+        self._appliers = (  # in the order in which one depends on the other, and all on the partitions
             self._fetchers.apply,
             self._coordinators.apply,
             self._queues.apply,
@@ -168,8 +171,12 @@ class Node:
             self._peers.apply,
             self._listener.apply,
         )
-        metadata.listeners += self._appliers
+        metadata.listeners += (self._partitions.apply, *self._appliers)
+        self._partitions.on_progress = self._follow
         self._apply(metadata.image)
+        await settled(self._partitions)
+        self._follow()
+        metadata.settled = partial(topic_settled, self._partitions)
         for server in self._servers:
             await server.start_serving()
         upkeep = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
@@ -234,6 +241,7 @@ class Node:
             settings_of=configs.log_settings,
             lag_max_ms=lambda: configs["replica.lag.time.max.ms"],
             run=self._disk_threads.run,
+            soon=asyncio.get_running_loop().call_soon,
         )
         self._partitions.on_append = self._flusher.flush_soon
         self._throttle = Throttle(lambda: int(configs[LEADER_RATE]))
@@ -293,9 +301,9 @@ class Node:
         except OSError as error:
             raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
 
-    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock) -> None:
-        """Make what registers this broker, and what is the controller if there is no other."""
-        settings, metadata, logs = self._settings, self._metadata, LogFolder(self._disk)
+    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str]) -> None:
+        """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone."""
+        settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
         address = (settings.advertise or self.listen).found_at("127.0.0.1")
         configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
         identity = Identity(
@@ -312,9 +320,9 @@ class Node:
             store=self._store,
             metadata=metadata,
             identity=identity,
-            is_lost=lambda topic, number: any(map(logs.is_lost, paths_of(topic, number))),
+            is_lost=lambda topic, number: bool(lost) and any(path in lost for path in paths_of(topic, number)),
             may_lack=lambda topic: self._last_run.lost_power and configs.log_settings(topic).flush is Flush.OS,
-            note_cluster=lambda cluster_id: folder.save(self._disk, cluster_id),
+            note_cluster=lambda cluster_id: on_disk(lambda: folder.save(self._disk, cluster_id)),
             on_registered=self._registered,
             on_refused=self._refused,
         )
@@ -333,11 +341,8 @@ class Node:
     async def _join(self) -> None:
         """Become one of the brokers. Whoever is registered may be elected, so the logs are opened first."""
         await self._membership.prepare()
-        self._last_run.told()
-        image = self._metadata.image
-        self._partitions.apply(image)
-        if not any(waiting.topic for waiting in image.waiting.values()):  # what is seen in part is not gone
-            self._partitions.remove_strays(image)
+        await self._disk_threads.call(self._last_run.told)
+        await open_logs(self._partitions, self._metadata.image)
         await self._membership.join()
         await self._controlling.settle()
 
@@ -348,8 +353,13 @@ class Node:
 
     def _apply(self, image: ClusterImage) -> None:
         """Apply an image to everything that follows the cluster's metadata."""
+        self._partitions.apply(image)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Tell everything that depends on the partitions, which have got on with an image."""
         for apply in self._appliers:
-            apply(image)
+            apply(self._metadata.image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
@@ -399,8 +409,8 @@ class Node:
         await self._peers.close()
         await self._upkeep.close()
         await self._disk_threads.idle()
-        if self._partitions.close():
-            self._last_run.end()
+        if await closed(self._partitions):
+            await self._disk_threads.call(self._last_run.end)
         await self._membership.close()
         await self._metadata.close()
         await self._store.close()

@@ -43,6 +43,7 @@ async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, de
     if delays_messages(wanted.configs) and not wanted.companion:
         wanted = replace(wanted, companion=secrets.token_bytes(16))
     await _work_off(metadata, topic_id, owner, lambda image: next_create(image, wanted, topic_id, defaults, owner))
+    await metadata.settled(topic_id)
 
 
 async def grow_topic(
@@ -61,6 +62,7 @@ async def grow_topic(
         return next_grow(image, topic, count, assignments, defaults, owner)
 
     await _work_off(metadata, topic_id, owner, next_step)
+    await metadata.settled(topic_id)
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
@@ -96,6 +98,7 @@ async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
         return [] if topic.companion else plan_companion(topic, companion)
 
     await metadata.change(plan)
+    await metadata.settled(topic_id)
     return _found(metadata.image, topic_id).companion
 
 

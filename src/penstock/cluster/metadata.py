@@ -1,7 +1,7 @@
 """The broker's hold on the cluster: the image it follows, and changes that it makes by compare-and-set."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.cluster import keys
@@ -22,6 +22,8 @@ class Metadata:
         self.listeners: list[Callable[[ClusterImage], None]] = []
         self.on_failed: Callable[[Exception], None] = lambda error: None
         """Called when a listener has failed: this broker does not follow the cluster any more."""
+        self.settled: Callable[[bytes], Awaitable[None]] = _at_once
+        """Waits until this broker has opened what it has of a topic that the image shows, within reason."""
         self.broker_epoch = NO_EPOCH
         """The registration that this broker has."""
         self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -130,3 +132,7 @@ class Metadata:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _at_once(topic_id: bytes) -> None:
+    """Nobody opens anything here."""

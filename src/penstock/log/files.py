@@ -243,7 +243,7 @@ class LogFiles:
             self.sync()
         for segment in self.segments:
             with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
-                segment.index.seal()
+                segment.index.write_out()
         self._save_marks()
         self.abandon()
 

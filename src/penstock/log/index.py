@@ -29,12 +29,15 @@ class Entry(NamedTuple):
 class Index:
     """Entries in order of position, on disk but for the newest."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, is_new: bool = False) -> None:
+        """`is_new`: there is no file yet, and none is made before it is needed: most segments never have one."""
         self._disk = disk
         self._path = path
         self._file: File | None = None
         self._pending: list[tuple[int, int, int]] = []  # entries; plain tuples are made faster
         self._stored = 0
+        self._is_known = is_new
+        """Whether it is known how many entries are stored."""
 
     def add(self, entry: tuple[int, int, int]) -> None:
         """The fields of an Entry, behind all that were added before."""
@@ -64,11 +67,19 @@ class Index:
         self.write_out()
         self.close()
 
+    def release(self) -> None:
+        """Let go of the file until it is needed again: a broker may have more segments than descriptors."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def open(self) -> File:
         """The file, opened if it is not."""
         if self._file is None:
             self._file = self._disk.open(self._path)
-            self._stored = self._file.size // ENTRY.size
+            if not self._is_known:
+                self._stored = self._file.size // ENTRY.size
+                self._is_known = True
             self._file.truncate(self._stored * ENTRY.size)
         return self._file
 
@@ -79,7 +90,8 @@ class Index:
 
     def _prefix(self, holds: Callable[[Entry], bool]) -> int:
         """How many entries `holds` is true for; they are the first ones."""
-        self.open()
+        if not self._is_known:
+            self.open()
         low, high = 0, self._stored + len(self._pending)
         if self._pending:  # most questions are about the newest
             low, high = (self._stored, high) if holds(self._at(self._stored)) else (0, self._stored)
@@ -118,8 +130,10 @@ class Index:
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""
-        file = self.open()
         before = Entry(0, 0, -1)  # no entry is for the first batch: that one is found without
+        if self._is_known and not self._stored:
+            return True
+        file = self.open()
         for entry in map(Entry._make, ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size))):
             if (
                 entry.offset < before.offset
@@ -132,11 +146,11 @@ class Index:
 
     def close(self) -> None:
         """Let go of the file; pending entries that were not written out are lost, and can be rebuilt."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self.release()
         self._pending.clear()
+        self._is_known = False
 
     def remove(self) -> None:
         self.close()
         self._disk.remove(self._path)
+        self._stored, self._is_known = 0, True

@@ -65,7 +65,7 @@ class Log(ShrinkingFiles):
         old = self.segments[-1]
         if not old.size:
             return old
-        fresh = Segment(self.disk, self.folder, self.end_offset)
+        fresh = Segment(self.disk, self.folder, self.end_offset, has_index=False)
         fresh.created_ms = now_ms
         self._unsynced.append(old)
         self._closed_bytes += old.size

@@ -207,7 +207,7 @@ class ShrinkingFiles(LogFiles):
         self._are_holes_synced = True
         old = self.segments[0]
         if old.base_offset != offset:
-            fresh = Segment(self.disk, self.folder, offset)
+            fresh = Segment(self.disk, self.folder, offset, has_index=False)
             fresh.created_ms = now_ms
             self.segments, self._bases, self._active = [fresh], [offset], fresh
             old.remove()

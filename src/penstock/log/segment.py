@@ -37,14 +37,15 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     """Batches from `base_offset` on. Only the last segment of a log is appended to."""
 
-    def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "") -> None:
+    def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "", has_index: bool = True) -> None:
+        """`has_index`: whether there may be an index file."""
         self._disk = disk
         self._folder = folder
         self._stem = f"{folder}/{segment_name(base_offset)}"
         self._suffix = suffix
         self.base_offset = base_offset
         self.file: File = disk.open(f"{self._stem}.log{suffix}")
-        self.index = Index(disk, f"{self._stem}.index{suffix}")
+        self.index = Index(disk, f"{self._stem}.index{suffix}", is_new=not has_index)
         self.aborted = AbortedList(disk, f"{self._stem}.aborted{suffix}")
         self.created_ms = NO_TIMESTAMP
         self._first_ms = NO_TIMESTAMP

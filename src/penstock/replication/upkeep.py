@@ -93,7 +93,7 @@ class Upkeep:
         now_ms, set_by_ms = self._notice_clock(steady_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
-            self._partitions.apply(self._metadata.image)
+            self._partitions.retry()
         do_retention = steady_ms >= self._retention_at_ms
         if do_retention:
             self._retention_at_ms = steady_ms + intervals.retention_ms

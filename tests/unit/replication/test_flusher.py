@@ -14,7 +14,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
 from ..log.making import NOW_MS, SyncedDisk, batch
-from .worlds import NODE, World, world_at
+from .worlds import NODE, World, deletion_of, world_at
 
 FOLLOWER = 2
 WAIT_S = 10.0
@@ -204,10 +204,11 @@ async def test_a_topic_that_is_deleted_during_its_fsync_is_no_failure(
         gate.close()
         one.append(batch(b"x"), NOW_MS)
         await gate.reached()
-        await world.delete("orders")
+        await world.metadata.change(lambda image: deletion_of(image, "orders"))
+        assert one.offline_reason == "the topic was deleted"
+        assert (tmp_path / "logs" / "orders").exists(), "a thread still works on it"
         gate.open()
         await world.disk_threads.idle()
-        assert one.offline_reason == "the topic was deleted"
         assert not (tmp_path / "logs" / "orders").exists()
     assert [entry for entry in caplog.records if entry.levelno >= logging.ERROR] == []
 
