@@ -5,7 +5,7 @@ from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.cluster.administration import grow_topic
 from penstock.cluster.queueing import check_growth
-from penstock.cluster.topics import more_partitions
+from penstock.cluster.topics import plan_growth
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_partitions import (
@@ -36,7 +36,7 @@ async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Brok
     assignments = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
 
     topic, defaults = broker.topic(wanted.name), broker.topic_defaults()
-    more_partitions(broker.image, topic, wanted.count, assignments, defaults)
+    plan_growth(broker.image, topic, wanted.count, assignments, defaults)
     check_growth(broker.image, topic)
     if not validate_only:
         await grow_topic(broker.metadata, topic.topic_id, wanted.count, assignments, defaults)
