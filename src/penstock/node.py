@@ -386,9 +386,9 @@ class Node:
         if self._settings.credentials is not None:
             reread_credentials(self._front, self._settings.credentials)
 
-    def _metrics_text(self) -> bytes:
+    async def _metrics_text(self) -> bytes:
         self._listener.report()
-        return self._metrics.text()
+        return await self._metrics.text()
 
     async def stop(self) -> None:
         """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""

@@ -1,9 +1,10 @@
 """One request on its way through the broker: who asked, and where the answer goes."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.wire.frames import response_frame
+from penstock.wire.frames import response_frame, response_slices
 from penstock.wire.schema import Buffer
 
 
@@ -57,5 +58,17 @@ class Call:
         """Give the response, once; None where the protocol wants none (acks=0). `hang_up`: then close."""
         self.hang_up = hang_up
         self.parts = [] if response is None else response_frame(response, self.version, self.correlation_id)
+        self.on_gone = None
+        self._on_answer(self)
+
+    async def answer_in_slices(self, response: Any) -> None:
+        """As `answer`, for a response that may be too large to be encoded in one go."""
+        slices = response_slices(response, self.version, self.correlation_id)
+        while self.parts is None:
+            try:
+                next(slices)
+                await asyncio.sleep(0)
+            except StopIteration as done:
+                self.parts = done.value
         self.on_gone = None
         self._on_answer(self)

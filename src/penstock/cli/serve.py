@@ -192,12 +192,17 @@ async def run(settings: NodeSettings) -> None:
         stop.set()
 
     node = Node(settings, on_failure=fail)
-    await node.start()
+    # What start-up makes lives as long as the process: the collector need not look at it, which would take long where
+    # there are many partitions.
+    gc.collect()
+    gc.disable()
+    try:
+        await node.start()
+    finally:
+        gc.enable()
+    gc.freeze()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
-    # What start-up left behind lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
     click.echo(
         f"penstock is ready: kafka {node.listen}, http {node.http}, data {settings.data_dir}, pid {os.getpid()}"
     )

@@ -24,6 +24,8 @@ _READ_ENTRIES: Final = 64
 class AbortedList:
     """One segment's entries. Knows how many there are; `measure` finds out for a file that was there before."""
 
+    __slots__ = ("_disk", "_file", "_path", "_unsynced", "count")
+
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path

@@ -10,6 +10,7 @@ Each kind of mark has two slots of one sector, written in turn: a torn write lea
 
 import json
 import zlib
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -60,7 +61,7 @@ class CheckpointFile:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._path = f"{folder}/{FILE_NAME}"
-        self._turns = [0, 0, 0]  # by kind
+        self._turns = array("q", (0, 0, 0))  # by kind
 
     def load(self, boot_id: str) -> Checkpoint | None:
         """The mark to go by; None if there is none that is whole: then the log is read from its start."""

@@ -29,6 +29,8 @@ class Entry(NamedTuple):
 class Index:
     """Entries in order of position, on disk but for the newest."""
 
+    __slots__ = ("_disk", "_file", "_is_known", "_path", "_pending", "_stored")
+
     def __init__(self, disk: Disk, path: str, is_new: bool = False) -> None:
         """`is_new`: there is no file yet, and none is made before it is needed: most segments never have one."""
         self._disk = disk

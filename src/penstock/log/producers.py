@@ -49,11 +49,13 @@ class Refused(NamedTuple):
 class Producers:
     """All producers of one partition."""
 
+    __slots__ = ("_candidates", "_refused", "by_id", "changes", "limit", "open")
+
     def __init__(self, limit: int = PRODUCER_IDS_MAX) -> None:
         self.by_id: dict[int, Producer] = {}
         self.limit = limit
         """Past so many, those that were silent longest are evicted, as if they had expired."""
-        self._candidates: list[int] = []
+        self._candidates: list[int] | tuple[()] = ()
         """Producers that are looked at next when some must be evicted, the last one first."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
@@ -251,6 +253,7 @@ class Producers:
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
             if not self._candidates:
                 self._candidates = list(by_id)[::-1]
+            assert isinstance(self._candidates, list)
             looked_at = self._candidates[-EVICTION_SCAN:]
             del self._candidates[-EVICTION_SCAN:]
             idle = [known for known in looked_at if known in by_id and by_id[known].first_offset < 0]

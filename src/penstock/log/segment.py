@@ -37,6 +37,26 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     """Batches from `base_offset` on. Only the last segment of a log is appended to."""
 
+    __slots__ = (
+        "_disk",
+        "_first_ms",
+        "_folder",
+        "_indexed_to",
+        "_latest_ms",
+        "_newest_at",
+        "_newest_base",
+        "_newest_last",
+        "_newest_size",
+        "_stem",
+        "_suffix",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "file",
+        "hints",
+        "index",
+    )
+
     def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "", has_index: bool = True) -> None:
         """`has_index`: whether there may be an index file."""
         self._disk = disk

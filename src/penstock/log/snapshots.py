@@ -19,6 +19,8 @@ _SUFFIX: Final = ".producers"
 class Snapshots:
     """The snapshots in one log's folder, named by the offset at which they were taken."""
 
+    __slots__ = ("_disk", "_folder")
+
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder

@@ -12,6 +12,8 @@ from penstock.replication.partition import OWN, Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
+SLICE: Final = 2000
+"""Partitions that are looked at between two pauses: see network/metrics.py."""
 LAGS_MAX: Final = 100
 """Followers whose lag is told one by one, those furthest behind first: a scrape stays small whatever there is."""
 
@@ -44,7 +46,7 @@ class ClusterMetrics:
         self._sent = sent
         self._fetched = fetched
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
         image = self._image()
         is_controller = image.controller_id == self._node_id
         yield GaugeMetricFamily(
@@ -67,22 +69,34 @@ class ClusterMetrics:
         throttled.add_metric(["follower"], self._fetched.taken)
         yield throttled
 
-    def _collect_led(self, image: ClusterImage) -> Iterator[Metric]:
-        led = [(partition, state) for partition in self._led() if (state := image.state(partition.place)) is not None]
+    def _collect_led(self, image: ClusterImage) -> Iterator[Metric | None]:
+        led = under_replicated = under_min_isr = reassigning = 0
+        for number, partition in enumerate(list(self._led()), 1):
+            state = image.state(partition.place)
+            if state is not None:
+                led += 1
+                under_replicated += state.is_under_replicated
+                under_min_isr += _is_under_min_isr(partition, state)
+                reassigning += state.is_reassigned
+            if number % SLICE == 0:
+                yield None
         counts = {
-            "penstock_leaders": ("Partitions that this broker leads", len(led)),
-            "penstock_replicas": ("Replicas that this broker has", sum(1 for _ in self._partitions)),
+            "penstock_leaders": ("Partitions that this broker leads", led),
+            "penstock_replicas": (
+                "Replicas that this broker has",
+                sum(map(len, self._partitions.replicas.values())),
+            ),
             "penstock_under_replicated_partitions": (
                 "Partitions led here that not all of their replicas are in sync with",
-                sum(state.is_under_replicated for _, state in led),
+                under_replicated,
             ),
             "penstock_under_min_isr_partitions": (
                 "Partitions led here that have fewer replicas in sync than min.insync.replicas",
-                sum(_is_under_min_isr(partition, state) for partition, state in led),
+                under_min_isr,
             ),
             "penstock_reassigning_partitions": (
                 "Partitions led here whose replicas are being moved",
-                sum(state.is_reassigned for _, state in led),
+                reassigning,
             ),
         }
         for name, (text, value) in counts.items():

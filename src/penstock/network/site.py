@@ -19,7 +19,7 @@ _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"n
 class Site:
     """Answers every HTTP request of a broker; those of the SQS API by way of `queues`."""
 
-    def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
+    def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Awaitable[bytes]]) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
         self.queues: Answer | None = None
@@ -33,11 +33,14 @@ class Site:
             case "/readyz":
                 return _READY if self._is_ready() else _NOT_READY
             case "/metrics":
-                return HttpResponse(body=self._metrics(), content_type="text/plain; version=0.0.4; charset=utf-8")
+                return self._tell_metrics()
         # The Query protocol names its action among the parameters: those of the URL, or of a form.
         if request.method == b"POST" or "Action=" in request.query:
             return self._to_queues(request)
         return _NOTHING
+
+    async def _tell_metrics(self) -> HttpResponse:
+        return HttpResponse(body=await self._metrics(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
         """To those for whom there is no room. Whoever watches over the broker must not take it for dead."""

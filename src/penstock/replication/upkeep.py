@@ -24,8 +24,8 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-SLICE: Final = 100
-"""Partitions that are looked at before the event loop gets to do something else: at most about 6 ms."""
+SLICE: Final = 50
+"""Partitions that are looked at before the event loop gets to do something else: at most about 10 ms."""
 CLOCK_SET_MS: Final = 1000
 """What a clock that is only adjusted does not lose or gain from tick to tick."""
 

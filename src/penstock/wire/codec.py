@@ -9,12 +9,13 @@ from typing import Any, Final, TypeVar
 
 from penstock.foundation.errors import MalformedRequest
 from penstock.wire.decoders import Decoder, make_decoder
-from penstock.wire.encoders import Encoder, make_encoder
+from penstock.wire.encoders import Encoder, SlicedEncoder, make_encoder, make_sliced_encoder
 from penstock.wire.schema import Buffer, versioned
 
 T = TypeVar("T")
 
 _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
+_sliced: Final[dict[tuple[type, int], SlicedEncoder]] = {}
 
 
 def decode(cls: type[T], version: int, buf: Buffer, at: int = 0) -> T:
@@ -52,4 +53,13 @@ def codec_of(cls: type, version: int) -> tuple[Decoder, Encoder]:
         flexible = version >= schema.flexible_from
         found = make_decoder(cls, version, flexible), make_encoder(cls, version, flexible)
         _codecs[cls, version] = found
+    return found
+
+
+def sliced_encoder_of(cls: type, version: int) -> SlicedEncoder:
+    """The encoder of a message class for one version that pauses now and then; made at first use."""
+    found = _sliced.get((cls, version))
+    if found is None:
+        codec_of(cls, version)  # refuses a version that there is not
+        found = _sliced[cls, version] = make_sliced_encoder(cls, version, version >= versioned(cls).flexible_from)
     return found

@@ -1,17 +1,34 @@
 """Encoders made from schemas: `encode(o, out)` appends parts to a list.
 
-Record batches are appended as they are, so that they are passed on without a copy.
+Record batches are appended as they are, so that they are passed on without a copy. A sliced encoder does the same with
+pauses, for messages that may be too large to be encoded in one go.
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from penstock.wire.schema import Buffer, Field
 from penstock.wire.source import FIXED, SourceWriter
 from penstock.wire.varint import UVARINT, uvarint
 
 Encoder = Callable[[Any, list[Buffer]], None]
+SlicedEncoder = Callable[[Any, list[Buffer]], Iterator[None]]
+SLICE_STRUCTS: Final = 1000
+"""Structs in arrays that a sliced encoder writes between two pauses."""
+
+
+def make_sliced_encoder(cls: type, version: int, flexible: bool) -> SlicedEncoder:
+    """A generator function: it pauses after every so many structs."""
+    writer = _SlicedEncoderWriter(version, flexible, _scope())
+    with writer.block("def encode(o0, out):"):
+        writer.emit("add = out.append")
+        writer.emit(f"left = {SLICE_STRUCTS}")
+        writer.struct(cls, 0)
+        writer.flush()
+        writer.emit("yield")
+    made: SlicedEncoder = writer.compile("encode", f"encode {cls.__name__} in slices")
+    return made
 
 
 def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
@@ -128,9 +145,13 @@ class _EncoderWriter(SourceWriter):
         elif field.struct is not None:
             with self.block(f"for o{level + 1} in items:"):
                 self.struct(field.struct, level + 1)
+                self.pause()
         else:
             with self.block("for item in items:"):
                 self.field(field.element(), "item", level)
+
+    def pause(self) -> None:
+        """Called after each struct of an array."""
 
     def tags(self, tagged: list[tuple[int, Field]], owner: str) -> None:
         """Tagged fields that have their default are left out; the rest are written in order of tag."""
@@ -155,3 +176,10 @@ class _EncoderWriter(SourceWriter):
         if not field.is_array:
             return f"{source} == {self.name_for(field.initial, 'D')}"
         return f"{source} is not None and not {source}" if field.ever_null else f"not {source}"
+
+
+class _SlicedEncoderWriter(_EncoderWriter):
+    def pause(self) -> None:
+        self.flush()
+        self.emit("left -= 1")
+        self.emit(f"if not left: left = {SLICE_STRUCTS}; yield")

@@ -1,12 +1,12 @@
 """Frames: a four-byte length, a header, a message. Both directions, for brokers and clients."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.wire.codec import codec_of, decode
+from penstock.wire.codec import codec_of, decode, sliced_encoder_of
 from penstock.wire.encoders import Encoder
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import RESPONSES, Buffer, carries_records, message_of
@@ -99,6 +99,16 @@ def response_frame(response: Any, version: int, correlation_id: int) -> list[Buf
         return parts
     body = b"".join(parts)
     return [start.pack(start.size - 4 + len(body), correlation_id) + body]
+
+
+def response_slices(response: Any, version: int, correlation_id: int) -> Generator[None, None, list[Buffer]]:
+    """As `response_frame`, with pauses: for responses that may be too large to be encoded in one go."""
+    key = type(response), version
+    start = (_response_shapes.get(key) or _response_shape(*key)).start
+    parts: list[Buffer] = []
+    yield from sliced_encoder_of(*key)(response, parts)
+    parts.insert(0, start.pack(start.size - 4 + sum(map(len, parts)), correlation_id))
+    return [b"".join(parts)]
 
 
 def request_frame(request: Any, version: int, correlation_id: int, client_id: str) -> list[Buffer]:

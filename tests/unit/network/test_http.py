@@ -422,8 +422,12 @@ async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: py
             assert (await client.answer())[0] == expected
 
 
+async def numbers() -> bytes:
+    return b"numbers"
+
+
 async def test_whoever_watches_over_a_broker_is_answered_even_if_there_are_too_many() -> None:
-    site = Site(is_ready=lambda: True, metrics=lambda: b"numbers")
+    site = Site(is_ready=lambda: True, metrics=numbers)
     listener = HttpListener(site.answer, connections_max=1, answer_surplus=site.answer_surplus)
     async with serving(listener) as connected, connected() as first:
         first.send(b"GET /healthz HTTP/1.1\r\n\r\n")
