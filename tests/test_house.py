@@ -23,6 +23,7 @@ PURE_FILES = (
     "foundation/ids.py",
     "foundation/settings.py",
     "foundation/spark_ids.py",
+    "foundation/steps.py",
     "foundation/view_names.py",
     "log/producers.py",
     "log/transactions.py",

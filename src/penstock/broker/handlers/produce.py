@@ -185,7 +185,7 @@ class _Parked:
 
     def _finish(self) -> None:
         """All are safe, or time is up: those that are not are answered with an error."""
-        if self._call.parts is not None:
+        if self._call.is_answered:
             return
         failed = {}
         for partition, end_offset, answer in self._uncommitted:

@@ -110,7 +110,7 @@ class _ViewFetch:
                 predicate=await service.predicate(view),
                 from_offset=wanted.fetch_offset,
                 is_stable=self._attempt.is_stable,
-                turns=service.turns,
+                slices=service.slices,
                 arenas=service.arenas,
                 threads=self._broker.threads,
                 counts=service.counts_of(view.name),
