@@ -88,7 +88,7 @@ class SharePartition(NamedTuple):
         return Wish(
             group=group_id,
             holder=member_id,
-            max_messages=max_records,
+            max_messages=min(max_records, self.terms.settings.in_flight_max),
             visibility_ms=self.terms.lock_ms,
             settings=self.terms.settings,
             delay_ms=self.terms.delay_ms,

@@ -131,6 +131,14 @@ LOG_SETTINGS: Final = Table(
             doc="Whether records with a header that says when they are delivered are held back until then. Once it "
             "is on, it stays on.",
         ),
+        _int(
+            "decompressed.batch.max.bytes",
+            16 << 20,
+            1024,
+            "The largest batch, decompressed, that the broker itself opens: for compacted topics, delayed messages, "
+            "recompression, views and queues. Consumers may read larger ones.",
+            broker="log.decompressed.batch.max.bytes",
+        ),
         _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
         Setting(
             name=DELIVERY_DELAY_MS,
@@ -249,6 +257,8 @@ class LogSettings:
     deleted: bool
     compression_type: str
     compression_levels: Mapping[str, int]
+    decompressed_bytes_max: int
+    """Of a batch that the broker opens."""
     delete_retention_ms: int
     index_interval_bytes: int
     max_compaction_lag_ms: int
@@ -318,6 +328,7 @@ class LogSettings:
             deleted="delete" in policy,
             compression_type=parsed["compression.type"],
             compression_levels={codec: parsed[f"compression.{codec}.level"] for codec in ("gzip", "lz4", "zstd")},
+            decompressed_bytes_max=parsed["decompressed.batch.max.bytes"],
             delete_retention_ms=parsed["delete.retention.ms"],
             index_interval_bytes=parsed["index.interval.bytes"],
             max_compaction_lag_ms=parsed["max.compaction.lag.ms"],

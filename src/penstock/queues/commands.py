@@ -25,7 +25,7 @@ class Destination(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """One message at or above the group's end, as the shell has read it from the log."""
+    """A message at or above the group's end, as the shell has read it from the log; or several in a row."""
 
     offset: int
     due_ms: int = 0
@@ -33,6 +33,9 @@ class Fresh(NamedTuple):
     size: int = 0
     group: str = ""
     """The message group, in a FIFO queue."""
+    run: int = 1
+    """How many messages from `offset` on, each of `size` bytes: batches that stay closed are not counted one by one.
+    More than one only where messages have no due times and no message groups."""
 
 
 class Acquire(NamedTuple):

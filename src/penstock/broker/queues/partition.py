@@ -156,7 +156,8 @@ class QueuePartition:
         count = max(LOOK_ON, wish.max_messages) if rounds else wish.max_messages
         window.fill(count)
         delay_ms = None if wish.is_plain else wish.delay_ms
-        ahead = window.fresh(count, delay_ms, with_groups=settings.is_fifo, whole=wish.whole_ranges)
+        whole_max = settings.in_flight_max if wish.whole_ranges else 0
+        ahead = window.fresh(count, delay_ms, with_groups=settings.is_fifo, whole_max=whole_max)
         now_ms = self._clock.steady_ms()
         group.next_due_ms = min([fresh.due_ms for fresh in ahead.fresh]) if ahead.fresh else None
         ready_ms = delivery.ready_at_ms if delivery is not None else None

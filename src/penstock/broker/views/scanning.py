@@ -76,10 +76,11 @@ class Scan:
         if self._is_stable and found:
             end = found[-1].header.next_offset
             self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
+        body_max = partition.log.settings.decompressed_bytes_max
         done = 0
         while done < len(found) and self.kept_bytes < limit_bytes:
             # Never the other way round: who waits for an arena must not hold up those who have one.
-            async with self._arenas.opened(data, found[done:]) as opened, self._slices:
+            async with self._arenas.opened(data, found[done:], body_max) as opened, self._slices:
                 for body in opened.bodies():
                     if self.kept_bytes >= limit_bytes:
                         break
@@ -146,6 +147,8 @@ class Scan:
         check_batch(batch, 0, header)
         if isinstance(body, PenstockError):
             return None
+        if isinstance(body, Columns):
+            return body
         try:
             return columns_of(header, body)
         except CorruptMessage:
