@@ -12,11 +12,12 @@ from penstock.broker.registry import handles
 from penstock.broker.views.fetching import answer_views, has_views
 from penstock.broker.views.scanning import Scan
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.records.batch import batches
+from penstock.replication.errors import UnknownLeaderEpoch
 from penstock.replication.partition import Partition
 from penstock.replication.serving import parting_of, serve_follower
 from penstock.replication.settings import RACK_AWARE
@@ -203,6 +204,7 @@ class Attempt:
         self, follower: ReplicaState, key: Key, wanted: FetchPartition, limit_bytes: int, blocking: bool
     ) -> PartitionData:
         partition, now_ms, force = self.find(key), self.broker.clock.steady_ms(), self.got_bytes == 0
+        self._check_follower(follower, partition, wanted)
         is_throttled = self._is_throttled(partition, follower)
         if is_throttled:
             room = self.broker.throttle.room(now_ms) - self.throttled_bytes
@@ -230,6 +232,21 @@ class Attempt:
         self.throttled_bytes += size if is_throttled else 0
         self.failed |= data.diverging_epoch is not None
         return data
+
+    def _check_follower(self, follower: ReplicaState, partition: Partition, wanted: FetchPartition) -> None:
+        """A follower's fetch commits records, so it must be a replica's, in that broker's present registration.
+
+        A leader may hear of a registration or of a new replica later than the follower: it comes again (as in Kafka).
+        """
+        registered = self.broker.image.brokers.get(follower.replica_id)
+        state = self.broker.image.state(partition.place)
+        if registered is None or registered.epoch != follower.replica_epoch:
+            raise NotLeaderOrFollower(
+                f"broker {follower.replica_id} is not registered with epoch {follower.replica_epoch} here"
+            )
+        if state is None or follower.replica_id not in state.replicas:
+            reason = f"broker {follower.replica_id} has no replica of {partition.name}"
+            raise UnknownLeaderEpoch(reason) if wanted.current_leader_epoch >= 0 else NotLeaderOrFollower(reason)
 
     def _is_throttled(self, partition: Partition, follower: ReplicaState) -> bool:
         """Whether the topic throttles this broker as a leader, and the follower is not in sync (KIP-73)."""
