@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from penstock.broker.configs import Configs
-from penstock.broker.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.broker.markers import Markers
 from penstock.broker.peers import AskPeer
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.foundation.spark_ids import coordinator_key
 from penstock.groups.commands import TopicsChanged
 from penstock.groups.coordinator import GroupCoordinator
