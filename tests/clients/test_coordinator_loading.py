@@ -1,6 +1,6 @@
 """Coordinators are loaded whatever stands in their topics, and say so where they cannot be; brokers are killed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,17 +43,21 @@ UNLOADED = "penstock_coordinator_unloaded_partitions"
 def process(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker whose log may hold errors: they are what is tested."""
     process = BrokerProcess(tmp_path).start()
-    admin = AdminClient({"bootstrap.servers": process.kafka})
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+    make_topic(process.kafka)
     yield process
     if process.is_running:
         process.kill()
 
 
-def commit_all(process: BrokerProcess) -> dict[str, int]:
+def make_topic(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result()
+
+
+def commit_all(bootstrap: str, groups: Sequence[str] = GROUPS) -> dict[str, int]:
     """Commits an offset for every group with a real client; the offsets."""
-    admin = AdminClient({"bootstrap.servers": process.kafka})
-    wanted = {group: 1000 + number for number, group in enumerate(GROUPS)}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {group: 1000 + number for number, group in enumerate(groups)}
     for group, offset in wanted.items():
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0, offset)])
         (answer,) = admin.alter_consumer_group_offsets([request]).values()
@@ -61,11 +65,11 @@ def commit_all(process: BrokerProcess) -> dict[str, int]:
     return wanted
 
 
-def committed(process: BrokerProcess) -> dict[str, int]:
+def committed(bootstrap: str, groups: Sequence[str] = GROUPS) -> dict[str, int]:
     """What each group has committed, asked with a real client."""
-    admin = AdminClient({"bootstrap.servers": process.kafka})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     found = {}
-    for group in GROUPS:
+    for group in groups:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])
         (answer,) = admin.list_consumer_group_offsets([request]).values()
         found[group] = answer.result().topic_partitions[0].offset
@@ -91,13 +95,13 @@ def restart(process: BrokerProcess) -> None:
 
 def test_records_that_cannot_be_read_leave_all_groups_loaded(process: BrokerProcess) -> None:
     """One record of one byte in each partition left every coordinator unloaded, and ListGroups named no group."""
-    wanted = commit_all(process)
+    wanted = commit_all(process.kafka)
     process.kill()
     assert append_to_logs(process.data_dir, OFFSETS, unreadable(OFFSETS)) == PARTITIONS
     process.start()
     for _ in range(2):
         assert wait_for_list(process) == set(GROUPS)
-        assert committed(process) == wanted
+        assert committed(process.kafka) == wanted
         assert process.metric(SKIPPED) == PARTITIONS * UNREADABLE_COUNT
         assert process.metric(UNLOADED) == 0
         restart(process)
@@ -128,7 +132,7 @@ def test_records_that_cannot_be_read_leave_all_transactions_loaded(process: Brok
 
 def test_a_damaged_partition_is_reported_and_the_others_are_served(process: BrokerProcess) -> None:
     """A wrong checksum is no record to skip: committed offsets would be lost without a word."""
-    wanted = commit_all(process)
+    wanted = commit_all(process.kafka)
     process.stop()
     homes = groups_by_partition(GROUPS, PARTITIONS)
     broken = homes[GROUPS[0]]
@@ -151,7 +155,7 @@ def test_a_damaged_partition_is_reported_and_the_others_are_served(process: Brok
     damage(process.data_dir, OFFSETS, broken)  # the same bit once more: the disk is mended
     process.start()
     assert wait_for_list(process) == set(GROUPS)
-    assert committed(process) == wanted
+    assert committed(process.kafka) == wanted
 
 
 def test_delivery_state_that_cannot_be_read_stops_its_queue_and_nothing_else(
