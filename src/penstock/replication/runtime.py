@@ -23,7 +23,7 @@ from penstock.records.build import build_pairs
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
 from penstock.replication.replay import NOTE_KEY as NOTE_KEY
-from penstock.replication.replay import Replay
+from penstock.replication.replay import RECORDS_AT_ONCE, Replay
 
 logger = logging.getLogger(__name__)
 
@@ -114,17 +114,22 @@ class StateRuntime:
         return self._read_on(self._read_end, LOAD_BYTES)
 
     def _read_on(self, end: int, max_bytes: int) -> bool:
-        log = self.partition.log
+        log, replay = self.partition.log, self._replay
         if self._read_to is None:
             self._read_to = log.start_offset
         before = self._read_to
+        if replay.is_busy and not self._is_closed:
+            replay.go_on()
+            return True
         if self._is_closed or before >= end:
             return False
-        data = log.read(before, max_bytes, end)
-        for at, header in self._replay.batches(data, before):
+        data, count = log.read(before, max_bytes, end), 0
+        for at, header in replay.batches(data, before):
             if header.base_offset >= before:
-                self._replay.apply(memoryview(data)[at : at + header.size_bytes], header)
+                count += replay.apply(memoryview(data)[at : at + header.size_bytes], header)
             self._read_to = header.next_offset
+            if replay.is_busy or count >= RECORDS_AT_ONCE:
+                break
         self._read_epoch = log.epochs.at(self._read_to - 1)
         return self._read_to > before  # if not, compaction left nothing from here on
 

@@ -15,7 +15,14 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.batch import HEADER_BYTES, assemble, read_header
 from penstock.records.build import Record, build_batch, build_pairs
 from penstock.records.compression import Codec
-from penstock.replication.replay import DECOMPRESSED_BYTES_MAX, LINES_MAX, NOTE_KEY, DamagedBatch, Replay
+from penstock.replication.replay import (
+    DECOMPRESSED_BYTES_MAX,
+    LINES_MAX,
+    NOTE_KEY,
+    RECORDS_AT_ONCE,
+    DamagedBatch,
+    Replay,
+)
 from penstock.replication.runtime_set import RELOAD_MAX_S, RELOAD_MIN_S
 from penstock.replication.runtimes import StateRuntimes
 
@@ -39,7 +46,10 @@ class Strict(Counters):
 def replay(machine: Any, batch: bytes | bytearray, *, skips: bool = True) -> list[int]:
     """Applies one batch; what was counted as skipped."""
     counts: list[int] = []
-    Replay(machine, NAME, counts.append if skips else None).apply(memoryview(batch), read_header(batch))
+    made = Replay(machine, NAME, counts.append if skips else None)
+    made.apply(memoryview(batch), read_header(batch))
+    while made.is_busy:
+        made.go_on()
     return counts
 
 
@@ -118,6 +128,19 @@ def test_only_the_first_skipped_records_are_logged_one_by_one(caplog: pytest.Log
         assert sum(replay(Strict(), build_pairs([(b"?", b"x")] * 1000, NOW_MS))) == 1000
     assert len(caplog.records) == LINES_MAX
     assert "state_record_skipped partition=__counters-0 offset=0 records=1" in caplog.text
+
+
+def test_a_large_batch_is_applied_a_part_at_a_time() -> None:
+    machine = Strict()
+    made = Replay(machine, NAME, None)
+    count = 2 * RECORDS_AT_ONCE + 1
+    batch = build_pairs([good(b"%d" % number) for number in range(count)], NOW_MS)
+    sizes = [made.apply(memoryview(batch), read_header(batch))]
+    assert len(machine.values) == RECORDS_AT_ONCE
+    while made.is_busy:
+        sizes.append(made.go_on())
+    assert sizes == [RECORDS_AT_ONCE, RECORDS_AT_ONCE, 1]
+    assert len(machine.values) == count
 
 
 # -- machines of a topic
