@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from penstock.cluster import keys
-from penstock.cluster.image import Topic
+from penstock.cluster.image import PartitionState, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import Defaults, NewTopic, new_partitions
 from penstock.coordination.opening import open_store
 from penstock.coordination.store import ABSENT, Put
 from penstock.foundation.ids import TopicPartition, uuid_bytes
@@ -26,7 +25,7 @@ from penstock.replication.runtimes import java_hash
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 NOW_MS = 1_700_000_000_000
-DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=10_000)
+NODE = 1
 
 
 # -- logs
@@ -111,13 +110,20 @@ def make_wrongly(store: str, data_dir: Path, topic: str, partitions: int = 1, **
         metadata = Metadata(opened)
         await metadata.start()
         image, topic_id = metadata.image, topic.encode().ljust(16, b"-")[:16]
-        states = new_partitions(image, NewTopic(name="innocent", partitions=partitions), topic_id, DEFAULTS)
-        made = Topic(topic_id=topic_id, name=topic, configs=values, count=len(states))
+        known = image.brokers.get(NODE)  # none while it is stopped; then it is elected when it is back
+        state = PartitionState(
+            replicas=(NODE,),
+            leader=NODE,
+            leader_epoch=0,
+            isr=(NODE,),
+            leader_broker_epoch=known.epoch if known is not None else 0,
+        )
+        made = Topic(topic_id=topic_id, name=topic, configs=values, count=partitions)
         await opened.transact(
             [
                 Put(keys.topic_name(topic), keys.encode(keys.topic(topic_id)), ABSENT),
                 Put(keys.topic(topic_id), made.dump(), ABSENT),
-                *(Put(keys.partition(topic_id, number), state.dump(), ABSENT) for number, state in states.items()),
+                *(Put(keys.partition(topic_id, number), state.dump(), ABSENT) for number in range(partitions)),
             ]
         )
         await metadata.close()
