@@ -1,6 +1,7 @@
 """What clients may not do to internal topics, asked with raw frames and with confluent-kafka."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -34,6 +35,7 @@ from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from penstock.wire.messages.queue_claim import PREPARE, QueueClaimRequest
 from penstock.wire.schema import NIL_UUID
 from tests.brokers import BrokerProcess
+from tests.sqs_clients import JSON, sqs_client
 
 from .asking import GROUP, TRANSACTION, RawProducer, find_coordinator
 from .raw import RawClient, batch_of
@@ -311,6 +313,22 @@ def test_creating_them_by_hand_creates_them_as_brokers_do(
         ].result()
         _created_as_brokers_do(raw, admin, topic)
         assert _create(raw, topic, -1, -1, {}) is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@both
+def test_a_queue_neither_gets_their_name_nor_is_attached_to_them(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path, topic: str
+) -> None:
+    process = own_broker()
+    client = sqs_client(process.http, JSON, tmp_path)
+    with pytest.raises(client.exceptions.QueueNameExists):
+        client.create_queue(QueueName=topic)
+    with RawClient(process.address) as raw:
+        assert raw.describe(topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        find_coordinator(raw, "a", INTERNAL[topic])
+        with pytest.raises(client.exceptions.ClientError):
+            client.create_queue(QueueName="jobs", Attributes={"PenstockTopic": topic})
+        _created_as_brokers_do(raw, AdminClient({"bootstrap.servers": process.kafka}), topic)
 
 
 def _create(raw: RawClient, topic: str, count: int, factor: int, configs: dict[str, str]) -> ErrorCode:
