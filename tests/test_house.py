@@ -37,6 +37,7 @@ PURE_FILES = (
     "cluster/controller.py",
     "cluster/elections.py",
     "cluster/image.py",
+    "cluster/internal_topics.py",
     "cluster/keys.py",
     "cluster/partition_state.py",
     "cluster/placement.py",

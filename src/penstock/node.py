@@ -40,15 +40,13 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
+from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.delay_metrics import DelayMetrics
 from penstock.network.http import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
-from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.site import Site
-from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
@@ -216,8 +214,7 @@ class Node:
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._views = broker.views
-        more = (ViewMetrics(broker.views), DelayMetrics(self._delays), QueueMetrics(self._queues, clock))
-        self._metrics.more.extend(more)
+        self._metrics.more.extend(collectors_of(broker, self._queues, self._delays))
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
 

@@ -8,6 +8,7 @@ import click
 from penstock.cli.cluster_drain import drain
 from penstock.cli.cluster_reassign import reassign
 from penstock.cli.cluster_rebalance import rebalance
+from penstock.cli.cluster_repair import repair_internal_topics
 from penstock.cli.cluster_survey import Survey, survey
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
 from penstock.cli.migrate_store import migrate_store
@@ -32,7 +33,7 @@ def cluster() -> None:
     """
 
 
-for command in (reassign, drain, rebalance, migrate_store):
+for command in (reassign, drain, rebalance, migrate_store, repair_internal_topics):
     cluster.add_command(command)
 
 

@@ -14,7 +14,7 @@ from penstock.cluster.partition_state import Placed as Placed
 from penstock.cluster.queues import MoveTask, Queue
 from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change, Versioned
-from penstock.foundation.ids import uuid_text
+from penstock.foundation.ids import INTERNAL_TOPICS, uuid_text
 
 NO_BROKER: Final = -1
 AS_MANY_AS_THERE_ARE: Final = -1
@@ -122,7 +122,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name in ("__consumer_offsets", "__transaction_state")
+        return self.name in INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

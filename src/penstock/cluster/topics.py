@@ -14,6 +14,7 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
 from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
+from penstock.cluster.internal_topics import check_configs, check_mutable, check_new
 from penstock.cluster.placement import open_brokers, place_replicas
 from penstock.cluster.reassignment import target_of
 from penstock.cluster.views import check_name
@@ -107,6 +108,7 @@ def new_partitions(
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     check_name(image, wanted.name)
+    check_new(wanted.name, wanted.configs, is_plain=not (wanted.is_queue or wanted.companion))
     assignment = _assignment(image, wanted, topic_id, defaults)
     in_memory = wanted.configs.get("storage") == "memory"
     return {number: _fresh(image, replicas, in_memory) for number, replicas in assignment.items()}
@@ -146,7 +148,7 @@ def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
     return [Delete(marker, image.version(marker))]
 
 
-def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> PartitionState:
+def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0) -> PartitionState:
     """A new partition. Brokers that are leaving follow later: they have no time for new ones."""
     isr = [node for node in replicas if not image.brokers[node].leaving]
     if not isr:
@@ -154,7 +156,7 @@ def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> Par
     return PartitionState(
         replicas=tuple(replicas),
         leader=isr[0],
-        leader_epoch=0,
+        leader_epoch=leader_epoch,
         isr=tuple(isr),
         leader_broker_epoch=image.brokers[isr[0]].epoch,
         reserved_to=RESERVED_OFFSETS if in_memory else 0,
@@ -228,6 +230,9 @@ def more_partitions(
     _check_count(count, defaults)
     factor = len(target_of(topic.partitions[0]))
     in_memory = topic.configs.get("storage") == "memory"
+    # A coordinator's epoch is its partition's leader epoch. For a producer whose state moves to a new partition, it
+    # must not go back: its markers would be refused as those of a coordinator that was replaced.
+    epoch = max(state.leader_epoch for state in topic.partitions.values()) if topic.is_internal else 0
     added: Mapping[int, Sequence[int]]
     if assignments is None:
         beside = [target_of(state) for state in topic.partitions.values()]
@@ -241,7 +246,7 @@ def more_partitions(
         _check_assignment(image, added, first=have)
         if any(len(replicas) != factor for replicas in added.values()):
             raise InvalidReplicaAssignment(f"topic {topic.name!r} has {factor} replicas a partition")
-    return {number: _fresh(image, replicas, in_memory) for number, replicas in added.items()}
+    return {number: _fresh(image, replicas, in_memory, epoch) for number, replicas in added.items()}
 
 
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
@@ -249,6 +254,7 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
     `companion`: the id of companion logs for delayed messages, should these settings be the first to ask for some.
     """
+    check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
         raise InvalidConfig(
             f"{DELAYED_MESSAGES} cannot be switched off: messages of topic {topic.name!r} may be waiting; make"
@@ -265,7 +271,8 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
 
 def check_may_share(topic: Topic) -> None:
-    """Raises PolicyViolation if queues and share groups cannot work a topic off."""
+    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot work a topic off."""
+    check_mutable(topic.name, "keep delivery state for")
     if delays_messages(topic.configs):
         raise PolicyViolation(
             f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot work it off; read it"

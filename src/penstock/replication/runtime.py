@@ -18,10 +18,12 @@ from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNot
 from penstock.log.disk import ColdRead
 from penstock.log.epochs import NO_EPOCH
 from penstock.log.settings import Flush
-from penstock.records.batch import BatchHeader, assemble, batches, read_header
-from penstock.records.build import build_pairs, read_marker, read_records
+from penstock.records.batch import BatchHeader, assemble, read_header
+from penstock.records.build import build_pairs
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
+from penstock.replication.replay import NOTE_KEY as NOTE_KEY
+from penstock.replication.replay import RECORDS_AT_ONCE, Replay
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +33,6 @@ FOLLOW_BYTES: Final = 64 << 10
 BATCH_BYTES_MAX: Final = 512 << 10
 """Of one decision's records; more go into several batches, unless they must stay whole."""
 
-NOTE_KEY: Final = (30_002).to_bytes(2, "big")
-"""The key of what says nothing. Kafka's keys begin with a number too; its tools pass over those they do not know."""
 _PRODUCERS_OWN: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -59,16 +59,21 @@ class StateRuntime:
         timer: Timer,
         threads: Executor,
         perform: Callable[[Any], None],
+        on_skipped: Callable[[int], None] | None = None,
     ) -> None:
+        """`on_skipped`: see Replay."""
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
         """Of a BatchedMachine."""
+        self._replay = Replay(machine, partition.name, on_skipped)
         self._clock = clock
         self._timer = timer
         self._threads = threads
         self._perform = perform
         self.is_loaded = False
+        self.has_failed = False
+        """Whether reading its log stopped halfway: the machine may have applied part of a batch, and is of no use."""
         self._is_closed = False
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
@@ -109,19 +114,29 @@ class StateRuntime:
         return self._read_on(self._read_end, LOAD_BYTES)
 
     def _read_on(self, end: int, max_bytes: int) -> bool:
-        log = self.partition.log
+        log, replay = self.partition.log, self._replay
         if self._read_to is None:
             self._read_to = log.start_offset
         before = self._read_to
+        if replay.is_busy and not self._is_closed:
+            replay.go_on()
+            return True
         if self._is_closed or before >= end:
             return False
-        data = log.read(before, max_bytes, end)
-        for at, header in batches(data):
+        data, count = log.read(before, max_bytes, end), 0
+        for at, header in replay.batches(data, before):
             if header.base_offset >= before:
-                self._replay(memoryview(data)[at : at + header.size_bytes], header)
+                count += replay.apply(memoryview(data)[at : at + header.size_bytes], header)
             self._read_to = header.next_offset
+            if replay.is_busy or count >= RECORDS_AT_ONCE:
+                break
         self._read_epoch = log.epochs.at(self._read_to - 1)
         return self._read_to > before  # if not, compaction left nothing from here on
+
+    @property
+    def skipped_count(self) -> int:
+        """Records of its log that could not be read and were skipped."""
+        return self._replay.skipped_count
 
     @property
     def is_astray(self) -> bool:
@@ -147,20 +162,6 @@ class StateRuntime:
             then()
 
         self.partition.when_committed(end, begin)
-
-    def _replay(self, batch: memoryview, header: BatchHeader) -> None:
-        if header.is_control:
-            marker = read_marker(batch)
-            if marker is not None and header.producer_id != NO_PRODUCER:
-                self.machine.end_transaction(header.producer_id, marker.committed)
-            return
-        if self._apply_batch is not None:
-            self._apply_batch(batch, header)
-            return
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-        for record in read_records(batch):
-            if record.key is not None and record.key != NOTE_KEY:
-                self.machine.apply(StateRecord(key=record.key, value=record.value), producer_id)
 
     def close(self, error: PenstockError) -> None:
         """Another broker decides from now on, or none: whoever waits is told so."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import GROUPS_TOPIC, TopicPartition
 from penstock.foundation.timers import Timers
 from penstock.transactions import joining, sets
 from penstock.transactions.commands import (
@@ -41,7 +41,6 @@ from penstock.wire.messages.init_producer_id import InitProducerIdResponse
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 AT_A_TIME: Final = 1000
 """Ids that one waking expires: what more are due wait for the next."""
 WAKE_BYTES: Final = 256 << 10
@@ -312,7 +311,7 @@ def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsTo
             draft,
             request.transactional_id,
             ProducerKey(request.producer_id, request.producer_epoch),
-            (TopicPartition(OFFSETS_TOPIC, command.offsets_partition),),
+            (TopicPartition(GROUPS_TOPIC, command.offsets_partition),),
             EPOCH_STAYS,
             now_ms,
         )

@@ -188,7 +188,7 @@ class Desk:
         )
         data = bytes(self.partition.log.read(0, 1 << 30, self.partition.log.end_offset, blocking=True))
         for at, header in batches(data):
-            runtime._replay(memoryview(data)[at : at + header.size_bytes], header)
+            runtime._replay.apply(memoryview(data)[at : at + header.size_bytes], header)
         for group in groups:
             assert other.offsets.of_group(group) == self.machine.offsets.of_group(group)
 

@@ -6,13 +6,14 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.internal_topics import make_internal_topic
 from penstock.broker.registry import handles
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topics import NewTopic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError, TopicExists
-from penstock.foundation.ids import check_topic_name
+from penstock.foundation.errors import CoordinatorNotAvailable, LeaderNotAvailable, PenstockError, TopicExists
+from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
 from penstock.foundation.view_names import AD_HOC
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
@@ -60,12 +61,17 @@ async def _create_then_describe(
         try:
             with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
                 await _create(name, broker)
+        except CoordinatorNotAvailable as error:  # of an internal topic; Metadata has another code for "try again"
+            refused[name] = LeaderNotAvailable(str(error))
         except PenstockError as error:
             refused[name] = error
     return _describe(request, call, broker, refused)
 
 
 async def _create(name: str, broker: Broker) -> None:
+    if name in INTERNAL_TOPICS:
+        await make_internal_topic(name, broker)
+        return
     topic_id, wanted = broker.new_topic_id(), NewTopic(name=name)
     await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
 
@@ -107,7 +113,13 @@ def _described(
             broker.views.note_read(topic.view)  # or who reads slowly would find it gone
         return describe_topic(topic, operations)
     except PenstockError as error:
-        return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())
+        return MetadataResponseTopic(
+            error_code=error.code,
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            is_internal=wanted.name in INTERNAL_TOPICS,
+            partitions=(),
+        )
 
 
 def describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:

@@ -12,6 +12,7 @@ from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTimestamp, PenstockError
 from penstock.log.admission import RejectedRecords, TooLargeHere, admit, must_open
+from penstock.replication.errors import InternalTopicWrite
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.produce import (
@@ -67,6 +68,8 @@ def _append_all(
                 records = opened.get((topic.name, topic.topic_id, data.index), records)
             try:
                 partition = broker.partition(topic.name, topic.topic_id, data.index)
+                if partition.is_internal:
+                    raise InternalTopicWrite(partition.name)
                 if isinstance(records, PenstockError):
                     raise records
                 if request.acks == ALL:
@@ -231,6 +234,8 @@ def _batches_to_open(request: ProduceRequest, broker: Broker, opened: Opened) ->
             records = opened.get(key, data.records)
             if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
+            if partition.is_internal:
+                continue  # refused later, closed as it is
             if must_open(records, partition.log.settings):
                 found.append((partition, key))
     return found

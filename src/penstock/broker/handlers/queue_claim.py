@@ -11,6 +11,7 @@ from penstock.broker.registry import handles
 from penstock.broker.share_groups import ask_coordinator
 from penstock.cluster.administration import add_companion
 from penstock.cluster.queueing import find_queue, queue_of
+from penstock.cluster.topics import check_may_share
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.groups.commands import NoteDelivery
 from penstock.queues.commands import Verdict
@@ -61,6 +62,7 @@ def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
 async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
     """As for a share group that subscribes: it is noted first, so that its state goes when the group does."""
     topic = broker.topic(None, request.topic_id)
+    check_may_share(topic)
     if find_queue(broker.image, request.group) is not None:
         raise InvalidRequest(f"{request.group!r} is the name of a queue; give the group another one")
     names = {topic.topic_id: topic.name}
