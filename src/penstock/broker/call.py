@@ -26,6 +26,7 @@ class Call:
         "on_gone",
         "parts",
         "peer",
+        "piece",
         "release",
         "started_s",
         "version",
@@ -58,6 +59,8 @@ class Call:
         self.is_answered = False
         self.is_gone = False
         """Whether the connection is gone: long work for this call may stop."""
+        self.piece = 0
+        """Which piece of a request that is handled in pieces (large_requests.py); 0 is the first, or the whole."""
         self.release: Callable[[], None] | None = None
         """Called when the answer was given, or will never be: the request's memory need not be accounted for."""
         self.on_gone: Callable[[], None] | None = None

@@ -113,8 +113,8 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
         return await result if isinstance(result, Coroutine) else result
     joined = Joined(split)
     is_answered = True
-    for piece, depth in cut(request, split):
-        response = await _handle_piece(api, piece, call, broker)
+    for number, (piece, depth) in enumerate(cut(request, split)):
+        response = await _handle_piece(api, piece, number, call, broker)
         if call.is_gone:
             return None
         if response is None:  # the protocol wants no answer (acks=0)
@@ -127,18 +127,17 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
     return joined.result()
 
 
-async def _handle_piece(api: Api, piece: Any, call: Call, broker: Broker) -> Any:
+async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:
     """Has one piece handled as if it were a request of its own, within a time slice."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     part = _PartOfCall(call, answered)
+    part.piece = number
+    call.on_gone = part.cancel
     async with broker.slices:
         result = api.handler(piece, part, broker)
     if isinstance(result, Coroutine):
         result = await result
-    if result is not None:
-        return result
-    call.on_gone = part.cancel
-    return await answered
+    return result if result is not None else await answered
 
 
 class _PartOfCall(Call):

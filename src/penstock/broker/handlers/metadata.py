@@ -26,6 +26,8 @@ from penstock.wire.messages.metadata import (
 )
 from penstock.wire.schema import NIL_UUID
 
+AUTO_CREATED_MAX: Final = 100
+"""Topics that one request creates; of the others its client is told that they are unknown, and asks again."""
 NOT_ASKED: Final = -(2**31)
 
 
@@ -40,7 +42,7 @@ CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
 
 @handles(ApiKey.METADATA)
 def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataResponse | Awaitable[MetadataResponse]:
-    missing = _to_create(request, broker)
+    missing = [] if call.piece else _to_create(request, broker)
     return _create_then_describe(request, call, broker, missing) if missing else _describe(request, call, broker, {})
 
 
@@ -48,9 +50,11 @@ def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation:
         return []
     known = broker.image.shown_by_name
-    names = [topic.name for topic in request.topics if topic.name and topic.name not in known]
-    names = [name for name in names if not AD_HOC.fullmatch(name)]  # a view that was dropped for nobody read it
-    return names if names and broker.configs["auto.create.topics.enable"] else []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in known)
+    if not names or not broker.configs["auto.create.topics.enable"]:
+        return []
+    # Not a view that was dropped because nobody read it.
+    return [name for name in names if not AD_HOC.fullmatch(name)][:AUTO_CREATED_MAX]
 
 
 async def _create_then_describe(
@@ -58,6 +62,8 @@ async def _create_then_describe(
 ) -> MetadataResponse:
     refused: dict[str, PenstockError] = {}
     for name in missing:
+        if call.is_gone:
+            break
         try:
             with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
                 await _create(name, broker)
