@@ -7,6 +7,7 @@ decided before is read back from the log when this broker takes the partition ov
 import asyncio
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
 """Read back at a time, and while another broker leads: between two reads the event loop does other things."""
+EFFECTS_AT_ONCE: Final = 32
+"""Effects of one machine that are carried out in one iteration of the event loop."""
 BATCH_BYTES_MAX: Final = 512 << 10
 """Of one decision's records; more go into several batches, unless they must stay whole."""
 
@@ -82,6 +85,9 @@ class StateRuntime:
         """How far the log was read, and who led when that was written."""
         self._read_end: int | None = None
         """How far it must be read before anything is decided."""
+        self._effects: deque[Any] = deque()
+        self._is_performing = False
+        """Whether effects are being carried out, or the rest of them will be."""
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
 
@@ -171,6 +177,7 @@ class StateRuntime:
         if self._disarm is not None:
             self._disarm()
             self._disarm = None
+        self._effects.clear()  # whoever takes over begins them again
         waiting, self._answers = self._answers, {}
         for answer in waiting.values():
             answer(error)
@@ -324,8 +331,22 @@ class StateRuntime:
             return  # `close` tells, or has told, whoever waits
         for reply in decision.replies:
             self._answer(reply.ticket, reply.value)
-        for effect in decision.effects:
-            self._perform(effect)
+        if decision.effects:
+            self._effects.extend(decision.effects)
+            if not self._is_performing:
+                self._perform_some()
+
+    def _perform_some(self) -> None:
+        """Carry out effects in their order, so many at a time: one decision may want thousands."""
+        self._is_performing = True  # carrying one out may lead to others
+        count = 0
+        while self._effects and count < EFFECTS_AT_ONCE:
+            self._perform(self._effects.popleft())
+            count += 1
+        if self._effects:
+            self._timer(0, self._perform_some)
+        else:
+            self._is_performing = False
 
     def _answer(self, ticket: Ticket, value: Any) -> None:
         answer = self._answers.pop(ticket, None)

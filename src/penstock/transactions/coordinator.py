@@ -15,6 +15,7 @@ from penstock.foundation.timers import Timers
 from penstock.transactions import joining, sets
 from penstock.transactions.commands import (
     AddOffsets,
+    CommitPreparedSet,
     EndTransaction,
     InitProducer,
     JoinTransaction,
@@ -96,6 +97,8 @@ class TransactionCoordinator:
                 self._complete(draft, command, now_ms)
             case Ask():
                 value = self._asked(draft, command, now_ms)
+            case CommitPreparedSet():
+                value = sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
             case _:
                 raise InvalidRequest(f"the transaction coordinator takes no {type(command).__name__}")
         return self._decision(draft, Reply(ticket=ticket, value=value))
@@ -151,16 +154,16 @@ class TransactionCoordinator:
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
-        number = next(self._numbers)
-        self._marking[transaction.transactional_id] = (self.coordinator_epoch, number)
+        number, epoch = next(self._numbers), self.coordinator_epoch
+        self._marking[transaction.transactional_id] = (epoch, number)
         return WriteMarkers(
-            transactional_id=transaction.transactional_id,
-            producer=transaction.producer,
-            committed=transaction.is_commit,
-            coordinator_epoch=self.coordinator_epoch,
-            partitions=transaction.partitions,
-            transaction_version=transaction.version,
-            number=number,
+            transaction.transactional_id,
+            transaction.producer,
+            transaction.is_commit,
+            epoch,
+            transaction.partitions,
+            transaction.version,
+            number,
         )
 
     # -- waking
