@@ -69,6 +69,19 @@ class Acquire(NamedTuple):
     settings: DeliverySettings = DEFAULTS
 
 
+class Reschedule(NamedTuple):
+    """The clock was set: deadlines that are not over move along with it. The reply is what to go on with, or None.
+
+    Where time goes back, the machine's own goes back with the first part: send that after the clock is changed here.
+    """
+
+    by_ms: int
+    group: str = ""
+    """Go on with this group, or begin with the first."""
+    first: int = 0
+    """Go on with messages from this offset on."""
+
+
 class Acquired(NamedTuple):
     """Consecutive messages in one pair of hands."""
 

@@ -87,7 +87,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
     terms = _terms(request, broker)
     ranges = check_ranges([(each.first, each.last) for each in request.ranges], RANGES_MAX)
     if request.action == SURVEY:
-        return _survey(request, broker, partition)
+        return _survey(request, partition)
     if request.action == CLAIM:
         if not 0 < request.visibility_ms <= HELD_MS_MAX:
             raise InvalidRequest(f"{request.visibility_ms} ms to hold messages; expected 1 to {HELD_MS_MAX}")
@@ -121,8 +121,8 @@ def _terms(request: QueueClaimRequest, broker: Broker) -> Terms:
     return Terms(request.group, broker.queues.delivery_settings(queue), queue.settings.delay_s * 1000)
 
 
-def _survey(request: QueueClaimRequest, broker: Broker, partition: QueuePartition) -> QueueClaimResponse:
-    now_ms = broker.clock.steady_ms()
+def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaimResponse:
+    now_ms = partition.now_ms
     found = survey(partition, request.group, request.offset, PARCELS_SHOWN_MAX, now_ms)
     return QueueClaimResponse(
         topic_id=request.topic_id,

@@ -134,7 +134,7 @@ class _Carrying:
                 return
             if code in _NEVER:
                 logger.warning("message_not_moved partition=%s code=%s", self._runtime.partition.name, code.name)
-                await self._tell(self._effect.failed(self._owner.clock.steady_ms() + REFUSED_MS))
+                await self._tell(self._effect.failed(self._runtime.now_ms + REFUSED_MS))
                 return
             await asyncio.sleep(RETRY_S)
 
