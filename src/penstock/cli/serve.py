@@ -192,7 +192,9 @@ async def run(settings: NodeSettings) -> None:
         stop.set()
 
     node = Node(settings, on_failure=fail)
-    await node.start()
+    if not await _start_unless_told(node, stop):
+        click.echo("penstock is stopping")
+        return
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
     # What start-up left behind lives as long as the process: the collector need not look at it again.
@@ -206,6 +208,20 @@ async def run(settings: NodeSettings) -> None:
     await node.stop()
     if failures:
         raise failures[0]
+
+
+async def _start_unless_told(node: Node, stop: asyncio.Event) -> bool:
+    """Start; False if told to stop before that was done. A store that does not answer may be waited for."""
+    starting, telling = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, telling), return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
 
 
 def _raise_file_limit() -> None:
