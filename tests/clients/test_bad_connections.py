@@ -36,7 +36,7 @@ from .waiting import wait_until
 
 KIB = 1 << 10
 MIB = 1 << 20
-SOON_S = 3.0
+SOON_S = 30.0
 HELLO = b"".join(request_frame(ApiVersionsRequest(), 0, 1, "hello"))
 """The smallest whole request."""
 

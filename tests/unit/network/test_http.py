@@ -11,7 +11,7 @@ from penstock.network import http
 from penstock.network.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, LARGE_BYTES, PIPELINED_MAX, HttpListener
 from penstock.network.site import Site
 
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 def echo(request: HttpRequest) -> HttpResponse:

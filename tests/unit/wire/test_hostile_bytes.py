@@ -115,10 +115,10 @@ def test_a_giant_count_takes_neither_time_nor_memory(cls: type, version: int, st
     data = start + bytes(1000)
     decode_or_none(cls, version, data)  # makes the decoder, whose own memory is not the frame's fault
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(MalformedRequest):
         decode(cls, version, data)
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
@@ -134,10 +134,10 @@ def decode_or_none(cls: type, version: int, data: bytes) -> Any:
 
 def test_a_megabyte_of_elements_that_fail_late_is_refused_soon() -> None:
     data = uvarint(2**31) + b"\x01\x00" * 2**19
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(MalformedRequest):
         decode(MetadataRequest, 9, data)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def fetch_with_tags(tags: bytes) -> bytes:
@@ -161,10 +161,10 @@ def test_tags_that_each_read_the_rest_of_the_frame_are_refused_at_the_first() ->
     # Every two bytes say: field 0, of no bytes. As a string it would be most of the frame, again and again.
     size = 2**14
     tags = uvarint(TAGS_MAX) + (b"\x00\x00" + uvarint(size)) + b"\x00\x00" * TAGS_MAX + bytes(size)
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(MalformedRequest, match="longer than its size"):
         decode(FetchRequest, 12, fetch_with_tags(tags))
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**32 - 1])

@@ -240,7 +240,8 @@ class Attempt:
         """
         registered = self.broker.image.brokers.get(follower.replica_id)
         state = self.broker.image.state(partition.place)
-        if registered is None or registered.epoch != follower.replica_epoch:
+        is_leader = follower.replica_id == self.broker.node_id
+        if is_leader or registered is None or registered.epoch != follower.replica_epoch:
             raise NotLeaderOrFollower(
                 f"broker {follower.replica_id} is not registered with epoch {follower.replica_epoch} here"
             )
