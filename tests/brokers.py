@@ -140,7 +140,7 @@ class BrokerProcess:
 
     def metric(self, name: str) -> float:
         """A number from /metrics: the sum over its labels."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
 

@@ -60,7 +60,7 @@ def bystander(target: BrokerProcess) -> Iterator[None]:
     with RawClient(target.address) as afterwards:
         found = records_of(afterwards.fetch("bystander", offset).records)
         assert [record.value for record in found] == [b"before", b"after"]
-    with urllib.request.urlopen(f"http://{target.http}/readyz", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{target.http}/readyz", timeout=60) as answer:
         assert answer.read() == b"ready\n"
 
 

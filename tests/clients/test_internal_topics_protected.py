@@ -280,7 +280,7 @@ def _created_as_brokers_do(raw: RawClient, admin: AdminClient, topic: str) -> No
 def test_asking_for_metadata_creates_them_as_brokers_do(own_broker: Callable[..., BrokerProcess], topic: str) -> None:
     process = own_broker()
     producer = Producer({"bootstrap.servers": process.kafka, "allow.auto.create.topics": True})
-    listed = producer.list_topics(topic, timeout=20).topics[topic]
+    listed = producer.list_topics(topic, timeout=60).topics[topic]
     assert len(listed.partitions) == PARTITIONS
     with RawClient(process.address) as raw:
         _created_as_brokers_do(raw, AdminClient({"bootstrap.servers": process.kafka}), topic)
