@@ -4,8 +4,13 @@ Everything here is done to a data folder while its broker is stopped, or to the 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as TopicPartitionOffset
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cluster import keys
 from penstock.cluster.image import PartitionState, Topic
@@ -22,8 +27,19 @@ from penstock.records.batch import assemble
 from penstock.records.build import Record, build_batch, build_pairs
 from penstock.records.compression import Codec
 from penstock.replication.runtimes import java_hash
+from tests.clients.waiting import wait_until
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+TOPIC = "orders"
+PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+    }
+)
 NOW_MS = 1_700_000_000_000
 NODE = 1
 
@@ -96,6 +112,46 @@ def damage(data_dir: Path, topic: str, partition: int) -> None:
     end = len(data.rstrip(b"\0"))
     data[end - 1] ^= 1
     path.write_bytes(data)
+
+
+# -- groups, with a real client
+
+
+def make_topic(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result()
+
+
+def commit_all(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
+    """Commits an offset for every group; the offsets."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {group: 1000 + number for number, group in enumerate(groups)}
+    for group, offset in wanted.items():
+        request = ConsumerGroupTopicPartitions(group, [TopicPartitionOffset(TOPIC, 0, offset)])
+        (answer,) = admin.alter_consumer_group_offsets([request]).values()
+        assert answer.result().topic_partitions[0].error is None
+    return wanted
+
+
+def committed(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
+    """What each group has committed; coordinators that are being loaded are waited for."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found: dict[str, int] = {}
+
+    def has_answered(group: str) -> bool:
+        request = ConsumerGroupTopicPartitions(group, [TopicPartitionOffset(TOPIC, 0)])
+        (answer,) = admin.list_consumer_group_offsets([request]).values()
+        try:
+            found[group] = answer.result().topic_partitions[0].offset
+        except KafkaException as error:
+            if error.args[0].code() not in PASSING:
+                raise
+            return False
+        return True
+
+    for group in groups:
+        wait_until(partial(has_answered, group), f"the offset of {group}", 60)
+    return found
 
 
 # -- the store

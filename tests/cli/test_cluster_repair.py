@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import Outcome, close_query, commit_set
@@ -20,13 +20,12 @@ from tests.clients.asking import RawProducer
 from tests.clients.raw import RawClient, records_of
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
-from tests.internal_lab import OFFSETS, TRANSACTIONS, make_wrongly
+from tests.internal_lab import OFFSETS, TOPIC, TRANSACTIONS, commit_all, committed, make_topic, make_wrongly
 
 from .running import COMMAND, Cli
 
 PARTITIONS = 8
 SETTINGS = {"offsets.topic.num.partitions": PARTITIONS, "transaction.state.log.num.partitions": PARTITIONS}
-TOPIC = "orders"
 GROUPS = [f"group-{number}" for number in range(60)]
 NAMES = [f"tx-{number}" for number in range(20)]
 REPAIR = ("cluster", "repair-internal-topics")
@@ -49,24 +48,11 @@ class Lab:
 
     def fill(self) -> None:
         """Groups and transactional ids, with real clients and raw frames."""
-        admin = self.admin
-        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result()
-        for number, group in enumerate(GROUPS):
-            self.offsets[group] = number
-            request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0, number)])
-            (answer,) = admin.alter_consumer_group_offsets([request]).values()
-            assert answer.result().topic_partitions[0].error is None
+        make_topic(self.bootstrap)
+        self.offsets = commit_all(self.bootstrap, GROUPS)
         with RawClient(self.address) as raw:
             for name in NAMES:
                 assert RawProducer(raw, name).init() is ErrorCode.NONE
-
-    def committed(self) -> dict[str, int]:
-        admin, found = self.admin, {}
-        for group in GROUPS:
-            request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])
-            (answer,) = admin.list_consumer_group_offsets([request]).values()
-            found[group] = answer.result().topic_partitions[0].offset
-        return found
 
     def listed(self) -> tuple[list[str], list[str]]:
         """Groups and transactional ids, as often as they are there."""
@@ -82,7 +68,7 @@ class Lab:
     def check(self) -> None:
         """Everything that was put in is there, once."""
         assert self.listed() == (sorted(GROUPS), sorted(NAMES))
-        assert self.committed() == self.offsets
+        assert committed(self.bootstrap, GROUPS) == self.offsets
         for topic in (OFFSETS, TRANSACTIONS):
             with RawClient(self.address) as raw:
                 known = raw.describe(topic)
@@ -150,10 +136,7 @@ def test_a_member_that_is_at_work_goes_on_through_the_repair(lab: Lab) -> None:
         return True
 
     wait_until(commits, "it commits again", START_S)
-    request = ConsumerGroupTopicPartitions("at-work", [TopicPartition(TOPIC, 0)])
-    admin = lab.admin
-    (answer,) = admin.list_consumer_group_offsets([request]).values()
-    assert answer.result().topic_partitions[0].offset == 7
+    assert committed(lab.bootstrap, ["at-work"]) == {"at-work": 7}
     consumer.close()
 
 
@@ -176,11 +159,11 @@ def test_transactions_go_on_after_the_repair(process: BrokerProcess, lab: Lab) -
             assert producer.produce(TOPIC, b"after") is ErrorCode.NONE
             assert producer.commit() is ErrorCode.NONE
 
-        def committed() -> list[bytes | None]:
+        def ended() -> list[bytes | None]:
             data = raw.fetch(TOPIC, 0, isolation_level=1)
             return [record.value for record in records_of(data.records) if record.value in (b"open", b"after")]
 
-        wait_until(lambda: len(committed()) == 2 * len(NAMES), "all transactions have ended", START_S)
+        wait_until(lambda: len(ended()) == 2 * len(NAMES), "all transactions have ended", START_S)
 
 
 def test_decisions_of_spark_queries_are_moved_too(lab: Lab) -> None:
@@ -270,13 +253,8 @@ def test_a_cluster_gets_partitions_and_replicas(tmp_path: Path) -> None:
         with RawClient(broker.address) as raw:
             wait_until(lambda: raw.describe(OFFSETS).error_code == 0, "the topics are there")
         cli = Cli(cluster.bootstrap)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result()
-        wanted = dict(zip(GROUPS, range(len(GROUPS)), strict=True))
-        for group, offset in wanted.items():
-            request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0, offset)])
-            (answer,) = admin.alter_consumer_group_offsets([request]).values()
-            assert answer.result().topic_partitions[0].error is None
+        make_topic(cluster.bootstrap)
+        wanted = commit_all(cluster.bootstrap, GROUPS)
         done = subprocess.run(
             [COMMAND, *REPAIR, "--yes"], env=cli.environment, capture_output=True, timeout=300, check=False
         )
@@ -287,9 +265,6 @@ def test_a_cluster_gets_partitions_and_replicas(tmp_path: Path) -> None:
                 assert (found, len(raw.describe(topic).partitions)) == ({(1, 2, 3)}, PARTITIONS)
         broker.kill()
         broker.start()
-        for group, offset in wanted.items():
-            request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])
-            (answer,) = admin.list_consumer_group_offsets([request]).values()
-            assert answer.result().topic_partitions[0].offset == offset
+        assert committed(cluster.bootstrap, GROUPS) == wanted
     finally:
         cluster.kill()

@@ -1,11 +1,9 @@
 """Coordinators are loaded whatever stands in their topics, and say so where they cannot be; brokers are killed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import uuid_text
@@ -21,8 +19,11 @@ from tests.internal_lab import (
     UNREADABLE_COUNT,
     append_to_log,
     append_to_logs,
+    commit_all,
+    committed,
     damage,
     groups_by_partition,
+    make_topic,
     unreadable,
 )
 from tests.sqs_clients import JSON, sqs_client
@@ -34,7 +35,6 @@ from .waiting import wait_until
 GROUPS = [f"group-{number}" for number in range(40)]
 """Enough that many partitions have one."""
 PARTITIONS = 50
-TOPIC = "orders"
 SKIPPED = "penstock_coordinator_skipped_records_total"
 UNLOADED = "penstock_coordinator_unloaded_partitions"
 
@@ -47,33 +47,6 @@ def process(tmp_path: Path) -> Iterator[BrokerProcess]:
     yield process
     if process.is_running:
         process.kill()
-
-
-def make_topic(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result()
-
-
-def commit_all(bootstrap: str, groups: Sequence[str] = GROUPS) -> dict[str, int]:
-    """Commits an offset for every group with a real client; the offsets."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = {group: 1000 + number for number, group in enumerate(groups)}
-    for group, offset in wanted.items():
-        request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0, offset)])
-        (answer,) = admin.alter_consumer_group_offsets([request]).values()
-        assert answer.result().topic_partitions[0].error is None
-    return wanted
-
-
-def committed(bootstrap: str, groups: Sequence[str] = GROUPS) -> dict[str, int]:
-    """What each group has committed, asked with a real client."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = {}
-    for group in groups:
-        request = ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])
-        (answer,) = admin.list_consumer_group_offsets([request]).values()
-        found[group] = answer.result().topic_partitions[0].offset
-    return found
 
 
 def listed(process: BrokerProcess) -> tuple[ErrorCode, set[str]]:
@@ -95,13 +68,13 @@ def restart(process: BrokerProcess) -> None:
 
 def test_records_that_cannot_be_read_leave_all_groups_loaded(process: BrokerProcess) -> None:
     """One record of one byte in each partition left every coordinator unloaded, and ListGroups named no group."""
-    wanted = commit_all(process.kafka)
+    wanted = commit_all(process.kafka, GROUPS)
     process.kill()
     assert append_to_logs(process.data_dir, OFFSETS, unreadable(OFFSETS)) == PARTITIONS
     process.start()
     for _ in range(2):
         assert wait_for_list(process) == set(GROUPS)
-        assert committed(process.kafka) == wanted
+        assert committed(process.kafka, GROUPS) == wanted
         assert process.metric(SKIPPED) == PARTITIONS * UNREADABLE_COUNT
         assert process.metric(UNLOADED) == 0
         restart(process)
@@ -132,7 +105,7 @@ def test_records_that_cannot_be_read_leave_all_transactions_loaded(process: Brok
 
 def test_a_damaged_partition_is_reported_and_the_others_are_served(process: BrokerProcess) -> None:
     """A wrong checksum is no record to skip: committed offsets would be lost without a word."""
-    wanted = commit_all(process.kafka)
+    wanted = commit_all(process.kafka, GROUPS)
     process.stop()
     homes = groups_by_partition(GROUPS, PARTITIONS)
     broken = homes[GROUPS[0]]
@@ -155,7 +128,7 @@ def test_a_damaged_partition_is_reported_and_the_others_are_served(process: Brok
     damage(process.data_dir, OFFSETS, broken)  # the same bit once more: the disk is mended
     process.start()
     assert wait_for_list(process) == set(GROUPS)
-    assert committed(process.kafka) == wanted
+    assert committed(process.kafka, GROUPS) == wanted
 
 
 def test_delivery_state_that_cannot_be_read_stops_its_queue_and_nothing_else(

@@ -41,12 +41,13 @@ class InternalTopicWatch:
 
     def _report(self, topic: Topic) -> None:
         for fault in find_faults(topic.configs):
-            logger.error(
-                "internal_topic_misconfigured topic=%s setting=%s found=%s expected=%r danger='state is lost' fix=%r",
+            logger.warning(
+                "internal_topic_misconfigured topic=%s setting=%s found=%s expected=%r ignored=%s fix=%r",
                 topic.name,
                 fault.setting,
                 fault.found,
                 fault.expected,
+                fault.is_repairable,
                 FIX,
             )
         setting = SETTING_PREFIXES[topic.name] + "num.partitions"

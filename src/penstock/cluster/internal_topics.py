@@ -1,7 +1,8 @@
 """Rules for internal topics: the settings that they must have, and the changes that are refused. Pure.
 
 Coordinators lose state when an internal topic deletes old segments, delays records or keeps its log in memory, and no
-longer find a key when the number of partitions changes.
+longer find a key when the number of partitions changes. Logs ignore most of the wrong settings (see
+LogSettings.for_internal_topic), but brokers of earlier versions do not.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,12 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
-from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS
+from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS, MESSAGE_BYTES_DEFAULT
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"
-MESSAGE_BYTES_MIN: Final = int(LOG_SETTINGS.get("max.message.bytes").default)
-"""Coordinators write batches of up to 960 KiB."""
 
 
 class Rule(NamedTuple):
@@ -44,7 +43,7 @@ RULES: Final = (
     Rule("retention.ms", _never, "not set"),
     Rule("retention.bytes", _never, "not set"),
     Rule(DELIVERY_DELAY_MS, lambda delay_ms: delay_ms == 0, "0"),
-    Rule("max.message.bytes", lambda size: size >= MESSAGE_BYTES_MIN, f"at least {MESSAGE_BYTES_MIN}"),
+    Rule("max.message.bytes", lambda size: size >= MESSAGE_BYTES_DEFAULT, f"at least {MESSAGE_BYTES_DEFAULT}"),
     Rule(DELAYED_MESSAGES, lambda is_on: not is_on, "false", is_repairable=False),
     Rule("storage", lambda storage: storage == "disk", "disk", is_repairable=False),
 )

@@ -16,6 +16,7 @@ COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
 DELAYED_MESSAGES: Final = "delayed.messages"
 DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
 DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
+MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 MEMORY_SEGMENTS: Final = 8
 """A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
 
@@ -181,7 +182,7 @@ LOG_SETTINGS: Final = Table(
         _long("max.compaction.lag.ms", LONG_MAX, 1, "The longest time a record may wait for compaction."),
         _int(
             "max.message.bytes",
-            1_048_588,
+            MESSAGE_BYTES_DEFAULT,
             0,
             "The largest record batch that is taken.",
             broker="message.max.bytes",
@@ -298,6 +299,16 @@ class LogSettings:
             segment_bytes=min(self.segment_bytes, COMPANION_SEGMENT_BYTES_MAX)
             if self.delayed
             else self.segment_bytes,
+        )
+
+    def for_internal_topic(self) -> "LogSettings":
+        """Of a topic that coordinators keep their state in: nothing in it grows old, whatever its settings say."""
+        return replace(
+            self,
+            compacted=self.storage is Storage.DISK,
+            deleted=self.storage is Storage.MEMORY,
+            max_message_bytes=max(self.max_message_bytes, MESSAGE_BYTES_DEFAULT),
+            delivery_delay_ms=0,
         )
 
     @classmethod

@@ -40,7 +40,7 @@ class CoordinatorMetrics:
         yield from (unloaded, skipped)
         faults = GaugeMetricFamily(
             "penstock_internal_topic_faults",
-            "Settings of an internal topic by which coordinators lose state",
+            "Settings of an internal topic that are wrong",
             labels=["topic"],
         )
         for name in sorted(INTERNAL_TOPICS & self._image().by_name.keys()):
