@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -371,7 +371,7 @@ class Node:
         if self._settings.credentials is not None:
             reread_credentials(self._front, self._settings.credentials)
 
-    def _metrics_text(self) -> bytes:
+    def _metrics_text(self) -> Iterator[bytes]:
         self._listener.report()
         return self._metrics.text()
 
