@@ -151,8 +151,8 @@ class Node:
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
         await self._listen(loop)
-        self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)
-        self._site.queues = self._front.answer
+        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
+        self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
         self._make_member(folder, configs, clock)
         await self._join()
