@@ -19,6 +19,7 @@ PURE_FILES = (
     "foundation/errors.py",
     "foundation/http.py",
     "foundation/ids.py",
+    "foundation/percent.py",
     "foundation/settings.py",
     "foundation/spark_ids.py",
     "foundation/steps.py",

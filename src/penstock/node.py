@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,8 +151,8 @@ class Node:
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
         await self._listen(loop)
-        self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)
-        self._site.queues = self._front.answer
+        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
+        self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
         self._make_member(folder, configs, clock)
         await self._join()
@@ -371,7 +371,7 @@ class Node:
         if self._settings.credentials is not None:
             reread_credentials(self._front, self._settings.credentials)
 
-    def _metrics_text(self) -> bytes:
+    def _metrics_text(self) -> Iterator[bytes]:
         self._listener.report()
         return self._metrics.text()
 

@@ -7,7 +7,7 @@ from penstock.broker.delays.hosting import DelayHosting
 from penstock.broker.queues.service import QueueService
 from penstock.network.coordinator_metrics import CoordinatorMetrics
 from penstock.network.delay_metrics import DelayMetrics
-from penstock.network.metrics import Collector
+from penstock.network.exposition import Collector
 from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.runtime_set import RuntimeSet

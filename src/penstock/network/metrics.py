@@ -1,22 +1,20 @@
 """Counters that cost next to nothing to keep, and their text for Prometheus."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.samples import Sample
 
+from penstock.log.log import Log
 from penstock.network.cluster_metrics import ClusterMetrics
+from penstock.network.exposition import PACE, Collector, LargeGauge, text_pieces
 from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
 """Latencies are counted by powers of two of a microsecond, up to about a minute."""
-
-
-class Collector(Protocol):
-    def collect(self) -> Iterator[Metric]: ...
 
 
 class ApiMetrics:
@@ -66,12 +64,11 @@ class Metrics:
 
     # -- Prometheus's side
 
-    def text(self) -> bytes:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        return generate_latest(registry)
+    def text(self) -> Iterator[bytes]:
+        """Yields the text of all metrics, in pieces that each take about a millisecond to make."""
+        return text_pieces(self.collect())
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | LargeGauge | None]:
         yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=self._connections)
         yield CounterMetricFamily(
             "penstock_connections_accepted", "Kafka connections ever accepted", value=self._connected
@@ -105,16 +102,22 @@ class Metrics:
             latency.add_metric([name], rows, api.seconds)
         yield from (latency, bytes_in, bytes_out)
 
-    def _collect_logs(self) -> Iterator[Metric]:
-        sizes = GaugeMetricFamily("penstock_log_bytes", "Bytes of a topic's logs", labels=["topic"])
-        ends = GaugeMetricFamily("penstock_log_end_offset", "Sum of a topic's end offsets", labels=["topic"])
-        segments = GaugeMetricFamily("penstock_log_segments", "Segments of a topic's logs", labels=["topic"])
+    def _collect_logs(self) -> Iterator[Metric | LargeGauge | None]:
+        yield self._by_topic("penstock_log_bytes", "Bytes of a topic's logs", lambda log: log.size_bytes)
+        yield self._by_topic("penstock_log_end_offset", "Sum of a topic's end offsets", lambda log: log.end_offset)
+        yield self._by_topic("penstock_log_segments", "Segments of a topic's logs", lambda log: len(log.segments))
         offline = 0
-        for topic, table in self._partitions.by_name.items():
-            logs = [partition.log for partition in table.values() if partition.is_online]
-            offline += len(table) - len(logs)
-            sizes.add_metric([topic], sum(log.size_bytes for log in logs))
-            ends.add_metric([topic], sum(log.end_offset for log in logs))
-            segments.add_metric([topic], sum(len(log.segments) for log in logs))
-        yield from (sizes, ends, segments)
+        for looked, table in enumerate(list(self._partitions.by_name.values()), 1):
+            offline += sum(not partition.is_online for partition in table.values())
+            if looked % PACE == 0:
+                yield None
         yield GaugeMetricFamily("penstock_offline_partitions", "Partitions that cannot be served", value=offline)
+
+    def _by_topic(self, name: str, documentation: str, measure: Callable[[Log], int]) -> LargeGauge:
+        def samples() -> Iterator[Sample]:
+            for topic in list(self._partitions.by_name):
+                table = self._partitions.by_name.get(topic, {})  # it may have been deleted meanwhile
+                sizes = [measure(partition.log) for partition in table.values() if partition.is_online]
+                yield Sample(name, {"topic": topic}, sum(sizes))
+
+        return LargeGauge(name, documentation, samples())
