@@ -40,6 +40,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
+from penstock.network.binding import bind
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.network.http import HttpListener
@@ -65,10 +66,6 @@ IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
 LEAVE_S = 10.0
 """How long a broker that stops waits for others to lead what it leads."""
-
-
-class CannotListen(PenstockError):
-    """The address is taken, or is not ours."""
 
 
 class ControllerFailed(PenstockError):
@@ -124,7 +121,6 @@ class Node:
 
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         settings = self._settings
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._lock_fd = take_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
         self._disk = OsDisk(settings.data_dir, self._threads)
@@ -150,7 +146,7 @@ class Node:
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
-        await self._listen(loop)
+        await self._listen()
         self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
         self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
@@ -266,11 +262,11 @@ class Node:
         )
         self._metrics = Metrics(self._partitions, cluster)
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _listen(self) -> None:
         """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
-        kafka = await self._bind(loop, self._listener, self._settings.listen)
+        kafka = await bind(self._listener, self._settings.listen, "--listen")
         self._servers.append(kafka)
-        http = await self._bind(loop, self._http_listener, self._settings.http)
+        http = await bind(self._http_listener, self._settings.http, "--http")
         self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
@@ -278,15 +274,6 @@ class Node:
     def _close_servers(self) -> None:
         for server in self._servers:
             server.close()
-
-    @staticmethod
-    async def _bind(
-        loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
-    ) -> asyncio.Server:
-        try:
-            return await loop.create_server(factory, address.host, address.port, backlog=1024, start_serving=False)
-        except OSError as error:
-            raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
 
     def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock) -> None:
         """Make what registers this broker, and what is the controller if there is no other."""
