@@ -7,6 +7,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.records.batch import assemble
+from penstock.records.build import Record, build_batch
 from penstock.records.compression import Codec, compress
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.brokers import BrokerProcess
@@ -162,3 +163,21 @@ def test_a_view_goes_on_behind_a_decompression_bomb(
         found = driver.consume_from_start(view, 1)
     assert [each.value for each in found] == [b'{"n": 1}']
     assert target.rss_anon_kib() - before_kib < 200 << 10
+
+
+def test_records_with_very_many_headers_are_received_with_the_first_of_them(
+    target: BrokerProcess, probe: Probe, topic: str, tmp_path: Path
+) -> None:
+    sqs: Any = sqs_client(target.http, JSON, tmp_path)
+    url = sqs.create_queue(QueueName=f"{topic}-queue", Attributes={"PenstockTopic": topic})["QueueUrl"]
+    headers = (("h", b""),) * 90_000
+    with probe.watch("records-with-90,000-headers"), RawClient(target.address) as raw:
+        for number in range(5):
+            record = Record(key=None, value=b"%d" % number, headers=headers, timestamp_ms=NOW_MS)
+            assert raw.produce(topic, build_batch([record])).error_code == 0
+        bodies: list[str] = []
+        while len(bodies) < 5:
+            found = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, MaxNumberOfMessages=10)["Messages"]
+            bodies += [message["Body"] for message in found]
+    assert sorted(bodies) == ["0", "1", "2", "3", "4"]
+    sqs.close()

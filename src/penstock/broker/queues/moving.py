@@ -18,6 +18,7 @@ from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.settings import INT_MAX
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Carry, NeedProducer, SetProducer
 from penstock.queues.messages import (
@@ -157,7 +158,7 @@ class _Carrying:
         while True:
             try:
                 # Not only what is stable: a share group may be given messages of open transactions, and reject them.
-                return back.message(self._effect.offset, stable=False)
+                return back.message(self._effect.offset, stable=False, headers_max=INT_MAX)  # a copy has all of them
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 

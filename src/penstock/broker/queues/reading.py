@@ -8,6 +8,7 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import MessageTooLarge, OffsetOutOfRange, PenstockError
@@ -26,6 +27,8 @@ AHEAD_BYTES: Final = 24 << 10
 BACK_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
 """Compressed batches whose header claims more records than fit into so many times their size are opened first."""
+HEADERS_MAX: Final = 1000
+"""Headers of a record that receivers are told of: SQS allows ten, but any Kafka producer may write to a queue."""
 OPENED_MAX: Final = 4
 """Batches of messages that are delivered again are kept a while: most of the time their neighbours are, too."""
 DELAY_HEADER: Final = b"penstock-delay-ms"
@@ -64,8 +67,6 @@ class Opened:
         "_body_max",
         "_decoded",
         "_delays",
-        "_entries",
-        "_first_entry",
         "_is_doubtful",
         "base_offset",
         "count",
@@ -85,8 +86,6 @@ class Opened:
         self.count = header.count
         """None, once it turns out that nobody can read it: a producer has sealed nonsense, which keeps no others."""
         self._decoded: Columns | None = None
-        self._entries: tuple[memoryview, ...] | None = None
-        self._first_entry: list[int] = []
         self._delays: tuple[memoryview, memoryview] | None = None
 
     @property
@@ -111,7 +110,7 @@ class Opened:
             return
         try:
             columns = decode_columns(batch, max_bytes)
-            if any(columns.headers_count):
+            if bytes(columns.headers_count).strip(b"\0"):  # any that is not 0, at the speed of a search in bytes
                 delays = header_column(columns, DELAY_HEADER)
         except PenstockError as error:
             if isinstance(error, MessageTooLarge) and max_bytes < self._body_max:
@@ -197,8 +196,8 @@ class Opened:
             if wait_ms > 0:
                 yield columns.offsets[row], columns.timestamps[row] + wait_ms
 
-    def message_at(self, offset: int) -> Message | None:
-        """The message at an offset, if there is one."""
+    def message_at(self, offset: int, headers_max: int = HEADERS_MAX) -> Message | None:
+        """The message at an offset, if there is one, with its first headers."""
         columns, row = self._columns, offset - self.base_offset  # right there, unless compaction has left gaps
         if not 0 <= row < self.count or columns.offsets[row] != offset:
             row = self.row_of(offset)
@@ -209,25 +208,19 @@ class Opened:
             columns.timestamps[row],
             columns.key(row),
             columns.value(row),
-            self._headers(row) if columns.headers_count[row] else (),
+            self._headers(row, headers_max) if columns.headers_count[row] else (),
         )
 
-    def _headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]:
+    def _headers(self, row: int, headers_max: int) -> tuple[tuple[str, bytes | None], ...]:
         columns = self._columns
-        if self._entries is None:
-            self._entries = kernel.active.list_headers(columns.body, columns.headers_at, columns.headers_count)
-            first = 0
-            for count in columns.headers_count:
-                self._first_entry.append(first)
-                first += count
-        names_at, names_len, values_at, values_len = self._entries
-        body, first = columns.body, self._first_entry[row]
+        body, at = columns.body, columns.headers_at[row : row + 1]
+        entries = kernel.active.list_headers(body, at, columns.headers_count[row : row + 1])
         return tuple(
             (
-                bytes(body[names_at[at] : names_at[at] + names_len[at]]).decode(errors="replace"),
-                None if values_len[at] < 0 else bytes(body[values_at[at] : values_at[at] + values_len[at]]),
+                bytes(body[name_at : name_at + name_len]).decode(errors="replace"),
+                None if value_len < 0 else bytes(body[value_at : value_at + value_len]),
             )
-            for at in range(first, first + columns.headers_count[row])
+            for name_at, name_len, value_at, value_len in islice(zip(*entries, strict=True), headers_max)
         )
 
 
@@ -347,7 +340,7 @@ class Back:
         self._partition = partition
         self._kept: deque[Opened] = deque(maxlen=OPENED_MAX)
 
-    def message(self, offset: int, *, stable: bool = True) -> Message | None:
+    def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
         """The message at an offset; None if it is not there any more. Raises ColdRead."""
         batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
         if batch is None:
@@ -359,7 +352,7 @@ class Back:
             if batch is None:
                 return None
             self._kept.append(batch)
-        return batch.message_at(offset)
+        return batch.message_at(offset, headers_max)
 
     def forget(self) -> None:
         """Retention may have taken it by now."""
