@@ -247,6 +247,7 @@ def test_an_at_most_once_loop_survives_its_broker(place: Place, source: str, fau
 # -- transactions
 
 
+@pytest.mark.slow  # librdkafka has two seconds for what takes longer on a busy machine
 def test_a_transaction_that_its_coordinator_never_heard_of_is_aborted(place: Place, source: str) -> None:
     """Its first request was lost, as when a broker is killed: EndTxn is refused, and librdkafka gives up."""
     target, group = new_topic(place.servers), new_group()

@@ -19,7 +19,7 @@ from penstock.wire.codec import ELEMENTS_INLINE_MAX, ELEMENTS_MAX, decode_steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer, fields_of
 
-UNDIVIDED_ELEMENTS_MAX: Final = 10_000
+UNDIVIDED_ELEMENTS_MAX: Final = 20_000
 """Array elements of a request that is handled as a whole."""
 
 Path = tuple[str, ...]
