@@ -14,7 +14,7 @@ from penstock import AsyncConnection, Connection, Message
 
 COUNT = 100
 KILL_AT = 25
-HANG_S = 240.0
+HANG_S = 600.0
 
 Wanted = dict[str, Any]
 

@@ -22,7 +22,7 @@ from penstock.records.build import Record
 COMMAND = str(Path(sys.executable).with_name("penstock"))
 READY = re.compile(r"penstock is ready: kafka (\S+), .* pid (\d+)")
 START_S = 90
-RUN_S = 30
+RUN_S = 60
 
 
 class ServeProcess:

@@ -83,6 +83,9 @@ class CommitsWithin(NoCommits):
             if not self._is_spoiled:
                 log.warning("transaction_aborted hint='its messages come again' reason=%r", str(error))
             self._is_spoiled = True
+        except ApiError:
+            self._is_dead = self._writer.failure is not None
+            raise
         self._published_for_last += 1
 
     def handed(self, message: Message | None) -> None:

@@ -97,9 +97,10 @@ class Writer:
         self._call(lambda: self._producer.begin_transaction(), "beginning a transaction")
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: no room now.
+        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: not without waiting.
 
-        TransactionAborted: an earlier message of the transaction has failed, and nothing of it counts.
+        TransactionAborted: an earlier message of the transaction has failed, and nothing of it counts; or another
+        error if that message can never be published.
         """
         try:
             if is_waiting:
@@ -109,13 +110,24 @@ class Writer:
         except PublishFailed as error:
             if error.code is not ErrorCode.INVALID_TXN_STATE:
                 raise
+            # librdkafka knows that an earlier message has failed before we do; its reason is on its way.
+            if not self._is_failed and not is_waiting:
+                raise BufferError from error
+            self._outlet.settle_all(GRACE_S, lambda: self._is_failed)
             doing = f"publishing in transaction {self.transactional_id!r}"
-            raise TransactionAborted(f"{doing}: nothing of it counts: an earlier message has failed") from error
+            aborted = TransactionAborted(f"{doing}: nothing of it counts: an earlier message has failed")
+            raise (self.failure or aborted) from error
 
     def _settled(self, ticket: Ticket) -> None:
-        if ticket.error is not None and self._failed is None:
+        # One failure has the others thrown away, and they may be heard of first: the reason is the one to keep.
+        if ticket.error is not None and not self._is_failed:
             self._failed = ticket.error
             self._is_worn = True
+
+    @property
+    def _is_failed(self) -> bool:
+        """Whether it is known why a message of this transaction has failed."""
+        return self._failed is not None and self._failed.code() not in _PURGED
 
     @property
     def is_to_go(self) -> bool:
@@ -129,7 +141,7 @@ class Writer:
     def failure(self) -> ApiError | None:
         """Why a message of this transaction cannot be published, today or tomorrow."""
         failed = self._failed
-        if failed is None or failed.code() in PASSING or failed.code() in _PURGED:
+        if failed is None or not self._is_failed or failed.code() in PASSING:
             return None
         return self._outlet.failure(failed, f"publishing in transaction {self.transactional_id!r}")
 
