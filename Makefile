@@ -30,14 +30,12 @@ collected: $(STAMP)
 
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers. Files
 # are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
-# A test that hangs ends its worker, which then says nothing: what every thread waits for is said before that. The others
-# would wait for ever for a worker that comes in its place.
 test-others: $(STAMP)
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -o faulthandler_timeout=100 --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 20 --ignore tests/spark
 
 # They share one session.
 test-spark: $(STAMP)
-	$(BIN)/pytest -m 'not slow' tests/spark
+	$(BIN)/pytest -m 'not slow' --durations 10 tests/spark
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

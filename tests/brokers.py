@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), ")
-START_S = 20.0
-STOP_S = 20.0
+START_S = 90.0
+STOP_S = 60.0
 CALM = {"log.initial.task.delay.ms": 86_400_000, "log.retention.check.interval.ms": 86_400_000}
 """Tests write messages of long ago, and retention must not come by in the middle of one."""
 
@@ -30,8 +30,12 @@ class BrokerProcess:
         data_dir: Path | None = None,
         advertise: str | None = None,
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        start_s: float = START_S,
     ) -> None:
-        """`environment`: variables on top of this process's own."""
+        """`environment`: variables on top of this process's own. `prefix`: what runs the command, such as `nice`."""
+        self._prefix = prefix
+        self._start_s = start_s
         self.folder = folder
         self._environment = {**os.environ, **(environment or {})}
         self.data_dir = data_dir or folder / "data"
@@ -58,6 +62,7 @@ class BrokerProcess:
     def start(self) -> "BrokerProcess":
         assert self._process is None, "the broker runs already"
         command = [
+            *self._prefix,
             str(Path(sys.executable).with_name("penstock")),
             "serve",
             *("--data-dir", str(self.data_dir)),
@@ -80,7 +85,7 @@ class BrokerProcess:
     def _first_line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+        readable, _, _ = select.select([self._process.stdout], [], [], self._start_s)
         return self._process.stdout.readline() if readable else ""
 
     def stop(self) -> None:
@@ -135,7 +140,7 @@ class BrokerProcess:
 
     def metric(self, name: str) -> float:
         """A number from /metrics: the sum over its labels."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
 

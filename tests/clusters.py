@@ -47,11 +47,16 @@ class ClusterProcesses:
         process = BrokerProcess(folder, self._settings | settings)
         # What is not a setting stands above the table of settings.
         config = folder / "penstock.toml"
-        top = {"node_id": node_id, "store": self._etcd.url("/penstock"), "session_s": self._session_s}
+        top = {"node_id": node_id, "store": self.store, "session_s": self._session_s}
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
         config.write_text("\n".join([*lines, config.read_text()]))
         self.brokers[node_id] = process.start()
         return process
+
+    @property
+    def store(self) -> str:
+        """The address of the etcd that brokers share."""
+        return self._etcd.url("/penstock")
 
     @property
     def bootstrap(self) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,15 +40,14 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
+from penstock.network.binding import bind
+from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.delay_metrics import DelayMetrics
 from penstock.network.http import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
-from penstock.network.queue_metrics import QueueMetrics
 from penstock.network.site import Site
-from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
@@ -70,10 +69,6 @@ IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
 LEAVE_S = 10.0
 """How long a broker that stops waits for others to lead what it leads."""
-
-
-class CannotListen(PenstockError):
-    """The address is taken, or is not ours."""
 
 
 class ControllerFailed(PenstockError):
@@ -130,7 +125,6 @@ class Node:
 
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         settings = self._settings
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._lock_fd = take_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
         on_disk, this_boot = self._disk_threads.call, boot_id()
@@ -156,9 +150,9 @@ class Node:
         self._http_listener.connections_max = configs["http.max.connections"]
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
-        await self._listen(loop)
-        self._front = open_front(self._queues, clock=clock, http=self.http, credentials=settings.credentials)
-        self._site.queues = self._front.answer
+        await self._listen()
+        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
+        self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
         lost = await on_disk(LogFolder(self._disk).find_lost)
         self._make_member(folder, configs, clock, lost)
@@ -224,8 +218,7 @@ class Node:
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._views = broker.views
-        more = (ViewMetrics(broker.views), DelayMetrics(self._delays), QueueMetrics(self._queues, clock))
-        self._metrics.more.extend(more)
+        self._metrics.more.extend(collectors_of(broker, self._queues, self._delays))
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
 
@@ -279,11 +272,11 @@ class Node:
         )
         self._metrics = Metrics(self._partitions, cluster)
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _listen(self) -> None:
         """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
-        kafka = await self._bind(loop, self._listener, self._settings.listen)
+        kafka = await bind(self._listener, self._settings.listen, "--listen")
         self._servers.append(kafka)
-        http = await self._bind(loop, self._http_listener, self._settings.http)
+        http = await bind(self._http_listener, self._settings.http, "--http")
         self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
@@ -291,15 +284,6 @@ class Node:
     def _close_servers(self) -> None:
         for server in self._servers:
             server.close()
-
-    @staticmethod
-    async def _bind(
-        loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
-    ) -> asyncio.Server:
-        try:
-            return await loop.create_server(factory, address.host, address.port, backlog=1024, start_serving=False)
-        except OSError as error:
-            raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
 
     def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str]) -> None:
         """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone."""
@@ -386,9 +370,9 @@ class Node:
         if self._settings.credentials is not None:
             reread_credentials(self._front, self._settings.credentials)
 
-    async def _metrics_text(self) -> bytes:
+    def _metrics_text(self) -> Iterator[bytes]:
         self._listener.report()
-        return await self._metrics.text()
+        return self._metrics.text()
 
     async def stop(self) -> None:
         """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""

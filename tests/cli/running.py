@@ -21,8 +21,8 @@ from penstock.records.build import Record
 
 COMMAND = str(Path(sys.executable).with_name("penstock"))
 READY = re.compile(r"penstock is ready: kafka (\S+), .* pid (\d+)")
-START_S = 20
-RUN_S = 30
+START_S = 90
+RUN_S = 60
 
 
 class ServeProcess:

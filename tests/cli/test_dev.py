@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -301,6 +302,18 @@ def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports(
         wanted = Address(host="127.0.0.1", port=listener.getsockname()[1])
     found = {Ports().free(wanted).port for _ in range(3)}
     assert len(found) == 3, "nobody listens on any of them yet"
+
+
+def test_ports_are_marked_where_nobody_else_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shared, theirs = tmp_path / "shared", tmp_path / "theirs"
+    for folder in (shared, theirs):
+        folder.mkdir()
+    (shared / f"penstock-ports-{os.getuid()}").symlink_to(theirs)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = Ports().free(Address(host="127.0.0.1", port=first_port()))
+    assert [path.name for path in (tmp_path / "cache" / "penstock" / "ports").iterdir()] == [str(found.port)]
+    assert list(theirs.iterdir()) == []
 
 
 def test_port_zero_is_any_free_one() -> None:

@@ -193,7 +193,7 @@ def test_the_embedded_store_is_one_brokers_own(tmp_path: Path) -> None:
 def test_a_file_that_asks_for_no_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text("processes = 0\n")
     said = Cli(None).refused("serve", "--config", str(tmp_path / "penstock.toml"), code=2)
-    assert "processes = 0 is not allowed; expected 1 to 64" in said
+    assert "processes = 0 is not allowed; expected a whole number from 1 to 64" in said
 
 
 def test_numbers_ports_and_folders_count_up() -> None:

@@ -1,9 +1,10 @@
-"""A network that loses answers: it stands between clients and a broker and cuts connections at the worst moment."""
+"""A network that loses requests and answers, or is slow: it stands between clients and a broker."""
 
 import contextlib
 import socket
 import struct
 import threading
+import time
 from queue import SimpleQueue
 from typing import BinaryIO
 
@@ -16,7 +17,8 @@ _API_KEY = struct.Struct(">h")
 class LossyProxy:
     """Passes frames on. Some answers to a Produce it throws away, and closes their connection instead.
 
-    The broker must advertise the proxy's address, so that clients come back to it.
+    Requests can be lost in the same way, and answers held back. The broker must advertise the proxy's address, so
+    that clients come back to it.
     """
 
     def __init__(self) -> None:
@@ -26,6 +28,11 @@ class LossyProxy:
         self._cut_every = 0
         self.cuts = 0
         self._answers = 0
+        self._dropped: frozenset[ApiKey] = frozenset()
+        self._passing = threading.Event()  # set: answers are passed on
+        self._passing.set()
+        self._delay_s = 0.0
+        self.drops = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._closing = False
@@ -34,6 +41,7 @@ class LossyProxy:
 
     def close(self) -> None:
         self._closing = True
+        self._passing.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in list(self._open):
@@ -48,7 +56,11 @@ class LossyProxy:
             except OSError:
                 return  # the listener was closed
             assert self.broker is not None
-            broker = socket.create_connection(self.broker)
+            try:
+                broker = socket.create_connection(self.broker)
+            except OSError:
+                self._hang_up(client)  # as it would be without us: nobody listens
+                continue
             self._open |= {client, broker}
             asked: SimpleQueue[int] = SimpleQueue()
             for work in (self._pass_requests, self._pass_answers):
@@ -59,7 +71,11 @@ class LossyProxy:
     def _pass_requests(self, client: socket.socket, broker: socket.socket, asked: SimpleQueue[int]) -> None:
         with contextlib.suppress(OSError), client.makefile("rb") as stream:
             while frame := _read_frame(stream):
-                asked.put(_API_KEY.unpack_from(frame, 4)[0])
+                key = _API_KEY.unpack_from(frame, 4)[0]
+                if key in self._dropped:
+                    self.drops += 1
+                    break
+                asked.put(key)
                 broker.sendall(frame)
         self._hang_up(broker)
 
@@ -68,6 +84,8 @@ class LossyProxy:
             while frame := _read_frame(stream):
                 if asked.get() == ApiKey.PRODUCE and self._is_to_be_cut():
                     break
+                self._passing.wait()
+                time.sleep(self._delay_s)
                 client.sendall(frame)
         self._hang_up(client)
         self._hang_up(broker)
@@ -76,6 +94,21 @@ class LossyProxy:
         """Lose the next answer to a Produce, and every so many after it; 0: none."""
         with self._lock:
             self._cut_every, self._answers = cut_every, 0
+
+    def drop_requests(self, *keys: ApiKey) -> None:
+        """From now on, close the connection of a client that sends such a request, which the broker never sees."""
+        self._dropped = frozenset(keys)
+
+    def hold_answers(self) -> None:
+        """Pass no answer on until `release_answers`: the broker has done what it was asked, and nobody knows."""
+        self._passing.clear()
+
+    def release_answers(self) -> None:
+        self._passing.set()
+
+    def delay_answers(self, seconds: float) -> None:
+        """Pass each answer on so much later, and those of one connection one after the other."""
+        self._delay_s = seconds
 
     def _is_to_be_cut(self) -> bool:
         with self._lock:

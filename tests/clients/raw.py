@@ -22,7 +22,7 @@ from penstock.wire.schema import Buffer, message_of
 from .driving import NOW_MS
 
 NAME = "raw"
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 """The newest versions that name topics; later ones have ids."""

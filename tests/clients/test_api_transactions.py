@@ -129,7 +129,7 @@ def test_publishing_goes_no_further_when_it_is_known_that_it_failed(mq: Connecti
     def publish_one() -> bool:
         try:
             tx.publish(topic, 1)
-        except penstock.PublishFailed:
+        except (penstock.PublishFailed, penstock.TransactionAborted):
             return True
         return False
 

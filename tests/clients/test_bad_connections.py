@@ -36,7 +36,7 @@ from .waiting import wait_until
 
 KIB = 1 << 10
 MIB = 1 << 20
-SOON_S = 3.0
+SOON_S = 30.0
 HELLO = b"".join(request_frame(ApiVersionsRequest(), 0, 1, "hello"))
 """The smallest whole request."""
 
@@ -60,7 +60,7 @@ def bystander(target: BrokerProcess) -> Iterator[None]:
     with RawClient(target.address) as afterwards:
         found = records_of(afterwards.fetch("bystander", offset).records)
         assert [record.value for record in found] == [b"before", b"after"]
-    with urllib.request.urlopen(f"http://{target.http}/readyz", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{target.http}/readyz", timeout=60) as answer:
         assert answer.read() == b"ready\n"
 
 

@@ -288,7 +288,7 @@ def check_not_wedged(arrive: Arrive) -> None:
         if code is ErrorCode.NONE and good.leads and good.sync() is ErrorCode.NONE:
             break
     assert good.heartbeat() is ErrorCode.NONE
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 60
 
 
 def test_a_member_that_never_joins_with_its_id_is_forgotten(arrive: Arrive) -> None:

@@ -220,7 +220,7 @@ def test_a_broker_stops_soon_though_consumers_wait(own_broker: Callable[..., Bro
         raw.send(fetch_request("quiet", {0: 0}, max_wait_ms=60_000), FETCH_VERSION)
         began_s = time.monotonic()
         broker.stop()
-        assert time.monotonic() - began_s < 4
+        assert time.monotonic() - began_s < 40, "it does not wait for them"
         assert raw.is_closed_by_the_broker()
 
 

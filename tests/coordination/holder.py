@@ -1,7 +1,12 @@
-"""A process that holds leased keys: `python holder.py <url> <folder> <ttl_s> <key>...`. It is there to be killed."""
+"""A process that holds leased keys: `python holder.py <url> <folder> <ttl_s> <key>...`. It is there to be killed.
+
+SIGUSR1 makes its event loop hang; its other threads go on.
+"""
 
 import asyncio
+import signal
 import sys
+import time
 from pathlib import Path
 
 from penstock.coordination.opening import open_store
@@ -11,6 +16,7 @@ from penstock.coordination.store import ABSENT, Put
 async def hold(url: str, folder: str, ttl_s: str, *keys: str) -> None:
     store = await open_store(url, Path(folder), float(ttl_s))
     await store.transact([Put(key, b"held", ABSENT, leased=True) for key in keys])
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, time.sleep, 600)
     sys.stdout.write("holding\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

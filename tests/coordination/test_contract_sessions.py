@@ -1,6 +1,7 @@
 """Leased keys, sessions, and stores that cannot be reached: what every store keeps to."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -81,6 +82,19 @@ async def test_the_keys_of_a_holder_that_is_killed_go(stores: Stores) -> None:
             process.kill()
             await watched.shows({"kept": b"1"})
         assert await store.get("a") is None
+
+
+async def test_the_keys_of_a_holder_whose_event_loop_hangs_go(remote: Stores) -> None:
+    """Its process lives, and so do the threads of its client library: they must not keep the session alive."""
+    async with remote.opened() as store:
+        watched = Watched()
+        await store.watch("", watched)
+        async with holder(remote, "a") as process:
+            await watched.shows({"a": b"held"})
+            process.send_signal(signal.SIGUSR1)
+            await watched.shows({})
+            assert process.returncode is None
+            process.kill()
 
 
 async def test_watchers_of_others_see_the_leased_keys_of_a_store_that_is_closed_go(remote: Stores) -> None:

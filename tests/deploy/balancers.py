@@ -30,7 +30,7 @@ def find(kind: str) -> str:
 
 def answer(url: str) -> tuple[int, bytes]:
     try:
-        with _OPENER.open(url, timeout=20) as found:
+        with _OPENER.open(url, timeout=60) as found:
             return found.status, found.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -1,6 +1,7 @@
 """Fuzzing of the SQS API: HTTP, both codecs, signatures, and what actions read from parameters.
 
-Not a part of `make test`; see fuzz_wire.py. Anything but a value or one of our own errors is a crash.
+Not a part of `make test`; see fuzz_wire.py. Anything but a value or one of our own errors is a crash, and so is what
+takes longer than `-timeout` seconds. It begins with SEEDS, which once took long or failed.
 
     pip install atheris
     python tests/fuzz/fuzz_sqs.py -max_total_time=600
@@ -8,6 +9,8 @@ Not a part of `make test`; see fuzz_wire.py. Anything but a value or one of our 
 
 import contextlib
 import sys
+import tempfile
+from pathlib import Path
 
 import atheris
 
@@ -15,6 +18,7 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.cluster.queues import Queue, QueueSettings
     from penstock.foundation.errors import PenstockError
     from penstock.foundation.http import HttpRequest
+    from penstock.network.http_reader import RequestReader
     from penstock.security.credentials import AccessKey, Credentials, parse_credentials
     from penstock.security.sigv4 import Verifier
     from penstock.sqs import attributes, json_codec, query_codec
@@ -34,13 +38,59 @@ QUEUES = (
 )
 VERIFIER = Verifier(Credentials(keys={"AKID": AccessKey(access_key="AKID", secret="a-secret")}))
 EVERYTHING = Filter.of(["All"])
+JSON, FORM, URL, SIGNATURE, CREDENTIALS, HTTP = (bytes([number]) for number in range(6))
+_SCOPE = b"Credential=AKID/19700101/us-east-1/sqs/aws4_request"
+_CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+SEEDS = (
+    JSON + b"{" + b",".join(b'"n%d":%d' % (number, number) for number in range(3000)) + b"}",
+    JSON + b"{" + b",".join(b'"n%d":"n%d\\n"' % (number, number) for number in range(2000)) + b',"n0":1}',
+    JSON + b'{"QueueUrl":"a","Queue\\u0055rl":"b","x":"QueueUrl"}',
+    JSON + b'{"a":[' + b"[]," * 3000 + b"0]}",
+    JSON + b'{"a":' * 500 + b"1" + b"}" * 500,
+    JSON + b'{"a":"a","MessageBody":"' + b'\\"\\\\' * 2000 + b'"}',
+    JSON + b'{"Entries":[' + b'{"Id":"a"},' * 2000 + b"{}]}",
+    JSON + b'{"MessageAttributeNames":[' + b'"a.*",' * 2000 + b'"b"]}',
+    JSON + b'{"Attributes":{"RedrivePolicy":"' + b"[" * 9000 + b'"}}',
+    JSON
+    + b'{"ReceiptHandle":"'
+    + b"A" * 9000
+    + b'","TaskHandle":"'
+    + b"W" * 9000
+    + b'","NextToken":"'
+    + b"A" * 9000
+    + b'"}',
+    FORM + b"Action=SendMessage&MessageBody=" + b"%41%C3%A9+" * 2000,
+    FORM + b"Action=SendMessage&MessageBody==%41" + b"=" * 2000,
+    FORM + b"Action=SendMessage&MessageBody=" + b"%" * 2000,
+    FORM + b"Action=SendMessage" + b"&a=" * 2000,
+    FORM + b"Action=SendMessage&" + b"a." * 2000 + b"=1",
+    URL + b"Action=ListQueues&" + b"a&" * 2000,
+    SIGNATURE + b"AWS4-HMAC-SHA256 " + b"a" * 9000,
+    SIGNATURE + b"AWS4-HMAC-SHA256 Credential=" + b" " * 9000 + b"x,",
+    SIGNATURE
+    + b"AWS4-HMAC-SHA256 "
+    + _SCOPE
+    + b", SignedHeaders=host"
+    + b";x" * 3000
+    + b", Signature=00\n19700101T000000Z",
+    SIGNATURE
+    + b"AWS4-HMAC-SHA256 "
+    + _SCOPE
+    + b", SignedHeaders=host, Signature=00\nMon, 01 Jan 99999999999999 00:00:00 GMT",
+    SIGNATURE + b"X-Amz-Algorithm=AWS4-HMAC-SHA256&" + b"a=%41&" * 2000,
+    HTTP + b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 3000 + b"\r\n",
+    HTTP + b"GET / HTTP/1.1\r\nx: " + b"a" * 9000,
+    HTTP + _CHUNKED + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n",
+    HTTP + _CHUNKED + b"2;" + b"e" * 900 + b"\r\n{}\r\n0\r\nAuthorization: x\r\nHost: y\r\n\r\n",
+    HTTP + b"GET / HTTP/1.1\r\n\r\n" * 500,
+)
 
 
 def fuzz(data: bytes) -> None:
     """The first byte chooses what the rest is read as."""
     choice, rest = data[:1], data[1:]
     try:
-        match int.from_bytes(choice, "big") % 5:
+        match int.from_bytes(choice, "big") % 6:
             case 0:
                 use(json_codec.decode(rest))
             case 1:
@@ -49,8 +99,10 @@ def fuzz(data: bytes) -> None:
                 use(query_codec.decode(HttpRequest(b"GET", "/", rest.decode("latin-1"), {}, b""))[1])
             case 3:
                 fuzz_signature(rest)
-            case _:
+            case 4:
                 parse_credentials(rest.decode("utf-8", "replace"))
+            case _:
+                fuzz_http(rest)
     except PenstockError:
         pass
 
@@ -99,6 +151,41 @@ def fuzz_signature(data: bytes) -> None:
         raise AssertionError("nobody has signed it")
 
 
+class Reading:
+    """Reads requests from bytes."""
+
+    def __init__(self) -> None:
+        self.requests: list[HttpRequest] = []
+        self.reader = RequestReader(self)
+
+    def head_read(self, body_bytes: int, expects_continue: bool) -> None:
+        """Nothing is lent."""
+
+    def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
+        self.requests.append(request)
+
+
+def fuzz_http(data: bytes) -> None:
+    """Requests are the same in whatever pieces they come; and nothing after a head is among the headers."""
+    found = []
+    for size in (len(data) or 1, 7):
+        reading = Reading()
+        with contextlib.suppress(PenstockError):
+            for start in range(0, len(data), size):
+                reading.reader.feed(data[start : start + size])
+        found.append(reading.requests)
+    shorter = min(map(len, found))  # what is refused at its end is refused with what came before it
+    assert found[0][:shorter] == found[1][:shorter], found
+    for request in found[0]:
+        head = data.lower()
+        assert all(name in head for name in request.headers), request
+
+
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, fuzz)
+    corpus = Path(tempfile.mkdtemp(prefix="fuzz-sqs-"))
+    for number, seed in enumerate(SEEDS):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    # A second folder is read from; what is found goes to the first one, if there is any.
+    folders = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    atheris.Setup([*sys.argv, *([] if folders else [tempfile.mkdtemp(prefix="fuzz-found-")]), str(corpus)], fuzz)
     atheris.Fuzz()

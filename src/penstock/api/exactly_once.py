@@ -76,7 +76,16 @@ class CommitsWithin(NoCommits):
             self._is_dead = True
             raise failure  # it would fail again however often the batch is read
         self._begin()
-        self._writer.send(message, is_waiting=is_waiting)
+        try:
+            self._writer.send(message, is_waiting=is_waiting)
+        except TransactionAborted as error:
+            # The batch is aborted when the loop asks for the next message: nothing more of it need be published.
+            if not self._is_spoiled:
+                log.warning("transaction_aborted hint='its messages come again' reason=%r", str(error))
+            self._is_spoiled = True
+        except ApiError:
+            self._is_dead = self._writer.failure is not None
+            raise
         self._published_for_last += 1
 
     def handed(self, message: Message | None) -> None:

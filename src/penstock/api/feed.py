@@ -295,8 +295,10 @@ class Feed:
             self._ids.clear()
             self._progress.hand_back()
             for message in reversed(messages):
-                if message._track is not None and message._track.is_ours:
+                if _is_ours(message):
                     self._ready.appendleft(replace(message, attempt=message.attempt + 1))
+                else:
+                    self._uncount(1)
 
     # -- partitions: called by the intake, from within `wait` and `close`
 
@@ -318,11 +320,18 @@ class Feed:
     def _let_go(self, places: Collection[TopicPartition], again: list[Message]) -> None:
         with self._changed:
             self._progress.lose(places)
+            self._uncount(sum(message.attempt > 1 and not _is_ours(message) for message in self._ready))
             self._ready = deque(message for message in self._ready if _is_ours(message))
             self._arrived = deque(message for message in self._arrived if _is_ours(message))
+            self._uncount(sum(not _is_ours(entry[2]) for entry in self._again))
             self._again = [entry for entry in self._again if _is_ours(entry[2])]
             heapify(self._again)
         self._put_back(again)
+
+    def _uncount(self, messages: int) -> None:
+        """Gives messages back to the limit: unfinished when their partition was lost, they are delivered again."""
+        if self._left is not None:
+            self._left += messages
 
     def _unread(self) -> dict[TopicPartition, int]:
         """From where on nobody has seen anything, in the partitions of which something waits here."""

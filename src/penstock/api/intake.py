@@ -85,7 +85,7 @@ class Intake:
         config["enable.partition.eof"] = reading.is_end_told
         self._is_incremental = is_incremental(config)
         self._failure: ApiError | None = None
-        self._is_held = False
+        self._paused: set[TopicPartition] = set()
         self._topics: list[str] = []
         self._places: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
@@ -169,9 +169,7 @@ class Intake:
         self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._look_again()
-        if self._is_held:
-            self._is_held = False
-            self._consumer.resume(self._consumer.assignment())
+        self._resume(self._paused)
         first = self._consumer.poll(wait_s)
         if first is None:
             self._raise_failure()
@@ -184,11 +182,24 @@ class Intake:
         """Show that we are alive, though nothing more can be taken now. What was on its way may still come."""
         self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
-        self._is_held = True
-        self._consumer.pause(self._consumer.assignment())
+        self._pause()
         message = self._consumer.poll(0)
         self._raise_failure()
         return [] if message is None or self._is_trouble(message) else [message]
+
+    def _pause(self) -> None:
+        """Pause every assigned partition that is not paused yet."""
+        added = [place for place in _places(self._consumer.assignment()) if place not in self._paused]
+        if added:
+            self._consumer.pause(_as_partitions(added))
+            self._paused.update(added)
+
+    def _resume(self, places: Collection[TopicPartition]) -> None:
+        """Resume those of these partitions that are paused, whether they are assigned or not."""
+        resumed = [place for place in places if place in self._paused]
+        if resumed:
+            self._consumer.resume(_as_partitions(resumed))
+            self._paused.difference_update(resumed)
 
     def _is_trouble(self, message: Arrived) -> bool:
         error = message.error()
@@ -252,9 +263,17 @@ class Intake:
         self._let_go(self._listener.revoked, _places(partitions))
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        log.warning(
+            "partitions_lost group=%s partitions=%d hint='the group removed this member, which joins again; messages "
+            "that were not committed come again'",
+            self._reading.group,
+            len(partitions),
+        )
         self._let_go(self._listener.lost, _places(partitions))
 
     def _let_go(self, tell: Callable[[list[TopicPartition]], None], places: list[TopicPartition]) -> None:
+        # librdkafka keeps a partition paused after it was revoked: assigned again, it would never be fetched.
+        self._resume(places)
         self._places.difference_update(places)
         if not self._places:
             self.is_joined = False  # until we hear what is ours now: who has nothing meanwhile is not idle
@@ -304,6 +323,7 @@ class Intake:
 
     def close(self) -> None:
         """Leave the group at once, rather than being missed in a while."""
+        self._paused.clear()  # nothing is fetched any more
         self._consumer.close()
 
 
@@ -313,3 +333,7 @@ def _place(message: Arrived) -> TopicPartition:
 
 def _places(partitions: Collection[KafkaPartition]) -> list[TopicPartition]:
     return [TopicPartition(partition.topic, partition.partition) for partition in partitions]
+
+
+def _as_partitions(places: Collection[TopicPartition]) -> list[KafkaPartition]:
+    return [KafkaPartition(place.topic, place.partition) for place in places]

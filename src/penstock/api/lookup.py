@@ -258,15 +258,18 @@ class Lookup:
         """Where queues are served, as every broker that answers tells of itself."""
         timeout_s = self._settings.timeout_s
         found = self._ask(lambda: self._admin.list_topics(timeout=timeout_s), "looking for queues")
-        told = []
+        told, failure = [], None
         for node_id in found.brokers:
             resource = ConfigResource(ResourceType.BROKER, str(node_id))
             (answer,) = self._admin.describe_configs([resource], request_timeout=timeout_s).values()
             try:
                 configs = answer.result()
-            except KafkaException:
+            except KafkaException as error:
+                failure = kafka_error(error)
                 continue  # another one answers
             told.append(configs[ADVERTISED_HTTP].value if ADVERTISED_HTTP in configs else "")
+        if failure is not None and not told:
+            raise self._refused(failure, "looking for queues")
         return endpoints_of(told, self._settings.servers)
 
     def _ask(self, ask: Callable[[], T], doing: str) -> T:

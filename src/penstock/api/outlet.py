@@ -167,10 +167,10 @@ class Outlet:
             return Closed(f"{doing}: the connection was closed before it was acknowledged; it may have been kept")
         return explain(error, doing, PublishFailed, self._settings.servers)
 
-    def settle_all(self, timeout_s: float) -> bool:
-        """Wait until nothing is on its way; whether that came true in time."""
+    def settle_all(self, timeout_s: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until nothing is on its way, or what was settled so far is enough; whether that came true in time."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._open, timeout_s)
+            return self._changed.wait_for(lambda: not self._open or is_enough(), timeout_s)
 
     def _listen(self) -> None:
         while not self._is_closing or self._open:

@@ -6,11 +6,12 @@ from concurrent.futures import Executor
 from typing import Any
 
 from penstock.api.durations import Duration, whole_seconds
-from penstock.api.errors import InvalidArgument
+from penstock.api.errors import InvalidArgument, NotConnected
 from penstock.api.lookup import Lookup
 from penstock.api.queue_calls import visibility_s
 from penstock.api.queue_wire import DELAY_S_MAX, explain
 from penstock.api.settings import Settings
+from penstock.client.errors import ConnectionFailed
 from penstock.client.http import Endpoint
 from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue, name_of
 from penstock.client.sqs import WAIT_S_MAX, SqsClient
@@ -26,7 +27,10 @@ def open_sqs(settings: Settings, lookup: Lookup, clock: Clock, executor: Executo
     async def find() -> list[Endpoint]:
         if settings.endpoint is not None:
             return [Endpoint.parse(settings.endpoint)]
-        return await asyncio.get_running_loop().run_in_executor(executor, lookup.endpoints)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, lookup.endpoints)
+        except NotConnected as error:
+            raise ConnectionFailed(error.message) from error  # tried again, where queues were served before
 
     return SqsClient(find, keys=settings.keys, timeout_s=settings.timeout_s, clock=clock)
 

@@ -1,9 +1,11 @@
 """Transactions: messages that count all together or not at all."""
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -33,6 +35,8 @@ from penstock.foundation.codes import ErrorCode
 
 CALL_S: Final = 1.0
 """How long one call to librdkafka waits before it is made again: in between, Ctrl-C is heard."""
+CALL_S_MAX: Final = 16.0
+"""The same for a call that begins anew when it is made again: each time it waits twice as long as before."""
 WRITERS_MAX: Final = 16
 """Transactional ids that a connection keeps ready; the one that was used longest ago goes first."""
 
@@ -48,6 +52,8 @@ PASSING: Final = frozenset(
 )
 """Why a message may fail today and succeed tomorrow."""
 
+log = logging.getLogger("penstock.api")
+
 
 class Writer:
     """A transactional producer. One transaction at a time; any thread may send."""
@@ -57,16 +63,22 @@ class Writer:
         self.timeout_s = timeout_s
         self._settings = settings
         self._clock = clock
-        self._outlet = Outlet(settings, transactional_config(settings, transactional_id, timeout_s), clock)
         self._failed: KafkaError | None = None
         self._is_worn = False
+        self._is_fatal = False
         self.is_broken = False
         """Nothing more can be done with it."""
+        self._open()
+
+    def _open(self) -> None:
+        """Make the producer, and take over the transactional id."""
+        config = transactional_config(self._settings, self.transactional_id, self.timeout_s)
+        self._outlet = Outlet(self._settings, config, self._clock)
         try:
             # librdkafka looks for its coordinator at once, and again after half a second: it should know a broker.
-            self._insist(lambda timeout_s: self._meet(timeout_s), "connecting")
+            self._insist(lambda timeout_s: self._meet(timeout_s), "connecting", is_resumed=False)
             # Whoever had this id before is fenced now, and what it left open is aborted.
-            doing = f"beginning as {transactional_id!r}"
+            doing = f"beginning as {self.transactional_id!r}"
             self._insist(lambda timeout_s: self._producer.init_transactions(timeout_s), doing)
         except BaseException:
             self._outlet.close(0)
@@ -85,16 +97,37 @@ class Writer:
         self._call(lambda: self._producer.begin_transaction(), "beginning a transaction")
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: no room now."""
-        if is_waiting:
-            self._outlet.send_waiting(message, self._settled)
-        else:
-            self._outlet.send(message, self._settled)
+        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: not without waiting.
+
+        TransactionAborted: an earlier message of the transaction has failed, and nothing of it counts; or another
+        error if that message can never be published.
+        """
+        try:
+            if is_waiting:
+                self._outlet.send_waiting(message, self._settled)
+            else:
+                self._outlet.send(message, self._settled)
+        except PublishFailed as error:
+            if error.code is not ErrorCode.INVALID_TXN_STATE:
+                raise
+            # librdkafka knows that an earlier message has failed before we do; its reason is on its way.
+            if not self._is_failed and not is_waiting:
+                raise BufferError from error
+            self._outlet.settle_all(GRACE_S, lambda: self._is_failed)
+            doing = f"publishing in transaction {self.transactional_id!r}"
+            aborted = TransactionAborted(f"{doing}: nothing of it counts: an earlier message has failed")
+            raise (self.failure or aborted) from error
 
     def _settled(self, ticket: Ticket) -> None:
-        if ticket.error is not None and self._failed is None:
+        # One failure has the others thrown away, and they may be heard of first: the reason is the one to keep.
+        if ticket.error is not None and not self._is_failed:
             self._failed = ticket.error
             self._is_worn = True
+
+    @property
+    def _is_failed(self) -> bool:
+        """Whether it is known why a message of this transaction has failed."""
+        return self._failed is not None and self._failed.code() not in _PURGED
 
     @property
     def is_to_go(self) -> bool:
@@ -108,7 +141,7 @@ class Writer:
     def failure(self) -> ApiError | None:
         """Why a message of this transaction cannot be published, today or tomorrow."""
         failed = self._failed
-        if failed is None or failed.code() in PASSING or failed.code() in _PURGED:
+        if failed is None or not self._is_failed or failed.code() in PASSING:
             return None
         return self._outlet.failure(failed, f"publishing in transaction {self.transactional_id!r}")
 
@@ -124,6 +157,7 @@ class Writer:
                 self._insist(
                     lambda timeout_s: self._producer.send_offsets_to_transaction(as_kafka(offsets), group, timeout_s),
                     doing,
+                    is_resumed=False,
                 )
             self._insist(lambda timeout_s: self._producer.commit_transaction(timeout_s), doing)
         except TransactionAborted as error:
@@ -134,18 +168,36 @@ class Writer:
     def abort(self) -> None:
         """Nothing counts."""
         doing = f"aborting transaction {self.transactional_id!r}"
-        self._insist(lambda timeout_s: self._producer.abort_transaction(timeout_s), doing)
+        try:
+            self._insist(lambda timeout_s: self._producer.abort_transaction(timeout_s), doing)
+        except PublishFailed as error:
+            if not self._is_fatal:
+                raise
+            # A coordinator that was killed before it knew of the transaction refuses to abort it (INVALID_TXN_STATE),
+            # and librdkafka gives its producer up. A new one aborts whatever is open under this id.
+            log.warning("producer_replaced transactional_id=%s reason=%r", self.transactional_id, str(error))
+            self._outlet.close(0)
+            self._open()
+            self.is_broken = self._is_worn = self._is_fatal = False
 
-    def _insist(self, call: Callable[[float], None], doing: str) -> None:
-        """Make a call that is safe to repeat, until it is answered."""
+    def _insist(self, call: Callable[[float], None], doing: str, *, is_resumed: bool = True) -> None:
+        """Make a call that is safe to repeat, until it is answered.
+
+        `is_resumed`: whether the next call goes on where the last one was. One that begins anew needs more time each
+        time, or a cluster that answers slowly would never be heard.
+        """
         give_up_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
+        wait_s = CALL_S
         while True:
             try:
-                return self._call(lambda: call(CALL_S), doing)
+                return self._call(partial(call, wait_s), doing)
             except _TryAgain as error:
-                if self._clock.monotonic_s() >= give_up_s:
+                left_s = give_up_s - self._clock.monotonic_s()
+                if left_s <= 0:
                     self.is_broken = True
                     raise error.failure from error
+            if not is_resumed:
+                wait_s = max(CALL_S, min(2 * wait_s, CALL_S_MAX, left_s))
 
     def _call(self, call: Callable[[], None], doing: str) -> None:
         try:
@@ -155,10 +207,11 @@ class Writer:
             failure = explain(error, doing, PublishFailed)
             if error.fatal() or isinstance(failure, Fenced):
                 self.is_broken = True
+                self._is_fatal = error.fatal()
                 raise failure from caught
             if error.txn_requires_abort():
                 raise TransactionAborted(f"{doing}: nothing of it counts: {error.str()}", failure.code) from caught
-            if error.retriable():
+            if error.retriable() or error.code() in _UNANSWERED:
                 raise _TryAgain(explain(error, doing, PublishFailed, self._settings.servers)) from caught
             self.is_broken = True
             raise failure from caught
@@ -173,6 +226,8 @@ class Writer:
         self._outlet.close(0 if self.is_broken else self._settings.timeout_s)
 
 
+_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+"""What is not called retriable where librdkafka only says that nobody has answered."""
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """Messages that an abort threw away."""
 

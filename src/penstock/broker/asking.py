@@ -22,7 +22,12 @@ def command(request: Any, call: Call) -> Ask:
 
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: Refuse) -> None:
     """Have the coordinator of a key answer a call: at once, or when it has something to say."""
-    runtimes.submit(key, command(request, call), _taker(call.answer, refuse))
+    submit(runtimes, key, command(request, call), call, refuse)
+
+
+def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: Refuse) -> None:
+    """As `ask`, with a command that was made of the request."""
+    runtimes.submit(key, wanted, _taker(call.answer, refuse))
 
 
 def ask_to_wait(runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: Refuse) -> None:
@@ -34,7 +39,7 @@ def ask_to_wait(runtimes: StateRuntimes, group_id: str, request: Any, call: Call
         taker(error)
         return
     ticket = runtime.submit(command(request, call), taker)
-    if call.parts is None:
+    if not call.is_answered:
         call.on_gone = lambda: runtime.forget(ticket, HungUp(group_id=group_id, ticket=ticket))
 
 

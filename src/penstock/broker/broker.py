@@ -25,6 +25,7 @@ from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
+from penstock.foundation.time_slices import TimeSlices
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtimes import StateRuntimes
@@ -62,6 +63,8 @@ class Broker:
     hosting: QueuePartitions | None = None
     """The partitions with delivery state that are led here."""
     queue_service: QueueService | None = None
+    slices: TimeSlices = field(init=False)
+    """For work that would hold the event loop for long: all of it shares one slice per iteration of the loop."""
     views: ViewService = field(init=False)
     delays: DelayHosting | None = None
     """The partitions with delayed messages."""
@@ -70,7 +73,8 @@ class Broker:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads)
+        self.slices = TimeSlices(self.clock.monotonic_s)
+        self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads, slices=self.slices)
         self.share_terms = TermsTable(
             image=lambda: self.metadata.image,
             configs=self.configs,

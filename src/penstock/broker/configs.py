@@ -95,7 +95,8 @@ class Configs:
         if known is None or known[0] != made_from:
             if len(self._logs) > 2 * len(image.topics) + _SPARE_LOGS:
                 self._logs = {known: made for known, made in self._logs.items() if known in image.topics}
-            known = (made_from, LogSettings.of(self._effective(topic.configs), running=True))
+            made = LogSettings.of(self._effective(topic.configs), running=True)
+            known = (made_from, made.for_internal_topic() if topic.is_internal else made)
             self._logs[topic.topic_id] = known
         return known[1]
 

@@ -1,5 +1,6 @@
 """The state machines that this broker runs, and what they are told of the world."""
 
+import logging
 import secrets
 import uuid
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from penstock.broker.configs import Configs
-from penstock.broker.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.broker.internal_topic_watch import InternalTopicWatch
 from penstock.broker.markers import Markers
 from penstock.broker.peers import AskPeer
+from penstock.broker.settings import PAUSED
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.foundation.spark_ids import coordinator_key
 from penstock.groups.commands import TopicsChanged
 from penstock.groups.coordinator import GroupCoordinator
@@ -23,6 +26,8 @@ from penstock.replication.runtimes import StateRuntimes
 from penstock.transactions.commands import WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.settings import TransactionSettings
+
+logger = logging.getLogger(__name__)
 
 
 def new_member_id(client_id: str) -> str:
@@ -52,6 +57,7 @@ class Coordinators:
         self._image = image
         self._new_member_id = new_member_id
         self._topics: dict[bytes, str] = {}
+        self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _nothing
         """Does what share groups want done: see broker/share_states.py."""
         markers = Markers(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
@@ -95,6 +101,12 @@ class Coordinators:
 
     def apply(self, image: ClusterImage) -> None:
         """Call after the partitions have followed the image."""
+        self._watch.apply(image)
+        paused = self._configs[PAUSED]
+        for runtimes in (self.groups, self.transactions):
+            if runtimes.is_paused != (runtimes.topic in paused):
+                runtimes.is_paused = not runtimes.is_paused
+                logger.warning("coordinators_paused topic=%s paused=%s", runtimes.topic, runtimes.is_paused)
         self.groups.apply(image)
         self.transactions.apply(image)
         group_settings = GroupSettings.of(self._configs.__getitem__)

@@ -134,6 +134,8 @@ class ExpressProduce(Lane):
             partition = broker.partition(topic.name, topic.topic_id, data.index)
         except PenstockError:
             return
+        if partition.is_internal:
+            return  # its refusal must not be taken for a request of the usual kind
         answer = PartitionProduceResponse(
             index=data.index, error_code=0, base_offset=_MARK, log_append_time_ms=_MARK, log_start_offset=_MARK
         )

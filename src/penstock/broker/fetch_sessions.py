@@ -12,7 +12,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 NO_SESSION: Final = 0
 EVICT_AFTER_MS: Final = 120_000
-SESSION_PARTITIONS_MAX: Final = 100_000
+SESSION_PARTITIONS_MAX: Final = 20_000
 
 Key = tuple[str, bytes, int]
 """Topic name (empty from version 13 on), topic id (zero before), partition."""

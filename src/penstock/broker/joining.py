@@ -88,7 +88,7 @@ def find_joining(
             records = copies.get(key, data.records)
             if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
-            if len(records) < HEADER_BYTES:
+            if len(records) < HEADER_BYTES or partition.is_internal:
                 continue
             header = read_header(records)
             producer = ProducerKey(header.producer_id, header.producer_epoch)

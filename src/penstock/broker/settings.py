@@ -3,13 +3,26 @@
 from typing import Final
 
 from penstock.cluster.settings import CLUSTER_SETTINGS, PLACE_SETTINGS
+from penstock.foundation.ids import GROUPS_TOPIC, INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
 from penstock.log.settings import DAY_MS, LOG_SETTINGS
 from penstock.replication.settings import REPLICATION_SETTINGS
 from penstock.transactions.settings import TRANSACTION_SETTINGS
 
+PAUSED: Final = "internal.topics.paused"
+SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
+"""What the names of the settings of internal topics begin with."""
+
 OWN_SETTINGS: Final = (
+    Setting(
+        name=PAUSED,
+        kind=Kind.LIST,
+        default="",
+        choices=tuple(sorted(INTERNAL_TOPICS)),
+        doc="Internal topics whose coordinators are paused: clients are told to try again. Managed by `penstock "
+        "cluster repair-internal-topics`.",
+    ),
     switch("auto.create.topics.enable", "true", "Whether asking for a topic that is not there makes it."),
     switch("delete.topic.enable", "true", "Whether topics may be deleted."),
     number("num.partitions", 1, 1, "Partitions of a topic that is made without a number of them."),

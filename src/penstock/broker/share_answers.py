@@ -73,7 +73,6 @@ def settle_all(
         if not missing:
             then(outcome)
 
-    now_ms = broker.clock.steady_ms()
     for place, batches in acknowledged.items():
         try:
             check_acknowledged(batches, version=version, is_renew=is_renew)
@@ -81,7 +80,7 @@ def settle_all(
         except PenstockError as error:
             take(place, error)
         else:
-            found.settle(key.group_id, key.member_id, batches, now_ms, partial(take, place))
+            found.settle(key.group_id, key.member_id, batches, partial(take, place))
 
 
 def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:

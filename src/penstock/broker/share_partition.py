@@ -88,7 +88,7 @@ class SharePartition(NamedTuple):
         return Wish(
             group=group_id,
             holder=member_id,
-            max_messages=max_records,
+            max_messages=min(max_records, self.terms.settings.in_flight_max),
             visibility_ms=self.terms.lock_ms,
             settings=self.terms.settings,
             delay_ms=self.terms.delay_ms,
@@ -143,13 +143,13 @@ class SharePartition(NamedTuple):
         group_id: str,
         member_id: str,
         acknowledged: Sequence[FetchBatch | AcknowledgeBatch],
-        now_ms: int,
         then: Callable[[PenstockError | None], None],
     ) -> None:
         """Acknowledgements of a member; the first thing that went wrong, when what did not is committed."""
         if self.delivery is None:
             then(NotLeaderOrFollower(f"{self.partition.name} is being taken over; try again"))
             return
+        now_ms = self.delivery.now_ms
         items = tuple(
             Item(first, last, member_id, _VERDICTS[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0)
             for first, last, kind in runs_of(acknowledged)

@@ -214,7 +214,7 @@ def _do(
         return
     if action == DESCRIBE:
         found = SharePartition.find(broker, group_id, place)
-        take(_described(found, group_id, broker.clock.steady_ms()))
+        take(_described(found, group_id, delivery.now_ms))
         return
 
     def on_done(reply: Any) -> None:

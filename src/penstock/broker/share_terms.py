@@ -44,7 +44,7 @@ def terms_of(
         return _of_queue(queue, own, settings_of(queue))
     dead_letters = image.by_name.get(own.dead_letter_topic)
     dead_letter = None
-    if dead_letters is not None and dead_letters is not topic:
+    if dead_letters is not None and dead_letters is not topic and not dead_letters.is_internal:
         dead_letter = DeadLetter(dead_letters.topic_id, len(dead_letters.partitions))
     return Terms(
         lock_ms=own.record_lock_duration_ms,

@@ -8,7 +8,8 @@ import click
 from penstock.cli.cluster_drain import drain
 from penstock.cli.cluster_reassign import reassign
 from penstock.cli.cluster_rebalance import rebalance
-from penstock.cli.cluster_survey import Survey, survey
+from penstock.cli.cluster_repair import repair_internal_topics
+from penstock.cli.cluster_survey import Survey, survey_now
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
 from penstock.cli.migrate_store import migrate_store
 from penstock.client.cluster import KafkaClient
@@ -32,7 +33,7 @@ def cluster() -> None:
     """
 
 
-for command in (reassign, drain, rebalance, migrate_store):
+for command in (reassign, drain, rebalance, migrate_store, repair_internal_topics):
     cluster.add_command(command)
 
 
@@ -44,7 +45,8 @@ for command in (reassign, drain, rebalance, migrate_store):
 def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> None:
     """Show how the cluster is: brokers, partitions that need care, replicas that are on their way.
 
-    Healthy is a cluster whose partitions all have a leader and their replicas in sync, and whose brokers are there.
+    Healthy is a cluster whose partitions all have a leader and their replicas in sync, and whose brokers are there
+    and answer. Each broker is asked, and has 5 s: one that has just died is registered still, perhaps as controller.
     Moves that are under way, and leaders that are not the preferred ones, are shown and do no harm.
 
     \b
@@ -56,34 +58,46 @@ def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> No
 
     async def work() -> tuple[Survey, Health, Sizes]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey(client)
+            found = await survey_now(client)
             health = await found.examine()
             names = [found.name(place) for place, _ in health.moving]
-            return found, health, await found.admin.sizes(found.image.brokers, names) if names else {}
+            return found, health, await found.admin.sizes(_reachable(found), names) if names else {}
 
     found, health, sizes = run(work())
     if as_json:
         echo_json(_as_json(found, health, sizes))
     else:
         _echo_status(found, health, sizes)
-    if check and not health.is_good:
+    if check and not _is_healthy(found, health):
         ctx.exit(1)
+
+
+def _reachable(found: Survey) -> list[int]:
+    return [node_id for node_id in found.image.brokers if node_id not in found.unreachable]
+
+
+def _is_healthy(found: Survey, health: Health) -> bool:
+    return health.is_good and not found.unreachable
 
 
 def _echo_status(found: Survey, health: Health, sizes: Sizes) -> None:
     image = found.image
     states = [state for _, state in image.placed()]
-    click.echo(f"cluster {found.cluster_id}: {'healthy' if health.is_good else 'needs care'}")
+    click.echo(f"cluster {found.cluster_id}: {'healthy' if _is_healthy(found, health) else 'needs care'}")
     click.echo(
         f"{plural(len(image.brokers), 'broker')}, {plural(len(image.topics), 'topic')}, "
         f"{plural(len(states), 'partition')}, {plural(sum(len(state.replicas) for state in states), 'replica')}\n"
     )
     echo_table(["#ID", "ADDRESS", "RACK", "STATE"], [_broker_row(found, node) for node in found.node_ids])
+    for node_id, reason in found.unreachable.items():
+        who = "the controller" if node_id == found.controller else "a broker"
+        click.echo(f"\nbroker {node_id}, {who}, does not answer: {reason}")
     click.echo()
     echo_table(
         ["PARTITIONS", "#COUNT"],
         [
             ("offline", len(health.offline)),
+            ("led by a broker that does not answer", len(found.led_by_unreachable())),
             ("under min.insync.replicas", len(health.under_min_isr)),
             ("under-replicated", len(health.under_replicated)),
             ("moving", len(health.moving)),
@@ -151,8 +165,9 @@ def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
 
     return {
         "cluster_id": found.cluster_id,
-        "healthy": health.is_good,
+        "healthy": _is_healthy(found, health),
         "controller": found.controller,
+        "unreachable": [{"id": node_id, "reason": reason} for node_id, reason in found.unreachable.items()],
         "brokers": [
             {
                 "id": node_id,
@@ -171,6 +186,7 @@ def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
         },
         "partitions": {
             "offline": names(health.offline),
+            "leader_unreachable": names(found.led_by_unreachable()),
             "under_min_isr": names(health.under_min_isr),
             "under_replicated": names(health.under_replicated),
             "not_preferred": names(health.not_preferred),
@@ -202,8 +218,8 @@ def brokers(bootstrap: str, as_json: bool) -> None:
 
     async def work() -> tuple[Survey, Sizes]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey(client)
-            return found, await found.admin.sizes(found.image.brokers)
+            found = await survey_now(client)
+            return found, await found.admin.sizes(_reachable(found))
 
     found, sizes = run(work())
     rows = [_load(found, sizes, node_id) for node_id in found.node_ids]

@@ -1,13 +1,16 @@
 """What the commands about a cluster have to know of it, learned by a client."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.client.address import Address
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, Resource
-from penstock.client.errors import refusal
+from penstock.client.cluster_admin import BrokerInfo, ClusterAdmin, ClusterDescription, Reassignment, Resource
+from penstock.client.connection import ADVICE, ConnectionSettings, open_connection
+from penstock.client.errors import ConnectionFailed, refusal
 from penstock.client.metadata import TopicInfo
 from penstock.cluster.image import ClusterImage, Place, Placed, Topic
 from penstock.cluster.settings import CORDONED
@@ -17,6 +20,8 @@ from penstock.foundation.ids import TopicPartition
 from penstock.foundation.view_names import VIEW_OF
 
 HOST_ID: Final = "broker.host.id"
+ANSWER_S: Final = 5.0
+"""How long a broker has to answer before it is taken for unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class Survey:
     cluster_id: str
     controller: int
     image: ClusterImage
+    unreachable: Mapping[int, str] = field(default_factory=dict)
+    """Registered brokers that do not answer, and why: a broker that dies stays registered until its session ends."""
 
     @property
     def node_ids(self) -> list[int]:
@@ -37,6 +44,8 @@ class Survey:
     def state_of(self, node_id: int) -> str:
         if node_id not in self.image.brokers:
             return "missing"
+        if node_id in self.unreachable:
+            return "unreachable"
         if node_id in self.image.drained:
             return "drained"
         return "controller" if node_id == self.controller else "up"
@@ -64,6 +73,10 @@ class Survey:
             )
         return Place(topic.topic_id, name.partition)
 
+    def led_by_unreachable(self) -> list[Placed]:
+        """Partitions whose leader does not answer, and has not been replaced yet."""
+        return [placed for placed in self.image.placed() if placed[1].leader in self.unreachable]
+
     async def examine(self) -> Health:
         found = await self.admin.configs(Resource.TOPIC, self.image.by_name, [MIN_ISR])
         return examine(self.image, {topic: int(values.get(MIN_ISR) or 1) for topic, values in found.items()})
@@ -88,12 +101,37 @@ async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[T
 
 
 async def survey(client: KafkaClient) -> Survey:
-    """Ask for all that there is."""
+    """Ask for everything. A controller that does not answer is waited for, until another one has taken over."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
+    return await _survey(client, cluster, await admin.reassignments(), {})
+
+
+async def survey_now(client: KafkaClient) -> Survey:
+    """Ask for everything, and find out which brokers do not answer. Waits for none of them for longer than 5 s."""
+    admin = ClusterAdmin(client)
+    cluster = await admin.describe()
+    unreachable = await _find_unreachable(cluster.brokers.values())
+    moves: dict[TopicPartition, Reassignment] = {}
+    if cluster.controller not in unreachable:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                moves = await admin.reassignments()
+        except TimeoutError:
+            unreachable[cluster.controller] = f"no answer within {ANSWER_S:g} s"
+    return await _survey(client, cluster, moves, unreachable)
+
+
+async def _survey(
+    client: KafkaClient,
+    cluster: ClusterDescription,
+    moves: Mapping[TopicPartition, Reassignment],
+    unreachable: Mapping[int, str],
+) -> Survey:
+    admin = ClusterAdmin(client)
     topics = await _without_views(admin, await Admin(client).topics())
-    moves = await admin.reassignments()
-    own = await admin.configs(Resource.BROKER, map(str, cluster.brokers), [HOST_ID, CORDONED])
+    asked = [str(node_id) for node_id in cluster.brokers if node_id not in unreachable]
+    own = await admin.configs(Resource.BROKER, asked, [HOST_ID, CORDONED])
     return Survey(
         admin=admin,
         cluster_id=cluster.cluster_id,
@@ -105,4 +143,23 @@ async def survey(client: KafkaClient) -> Survey:
             machines={int(node): values.get(HOST_ID) or "" for node, values in own.items()},
             closed=[int(node) for node, values in own.items() if values.get(CORDONED)],
         ),
+        unreachable=unreachable,
     )
+
+
+async def _find_unreachable(brokers: Iterable[BrokerInfo]) -> dict[int, str]:
+    """Connects to every broker at once; returns those that do not answer, and why."""
+
+    async def ask(broker: BrokerInfo) -> str | None:
+        try:
+            connection = await open_connection(
+                Address(broker.host, broker.port), ConnectionSettings(connect_timeout_s=ANSWER_S)
+            )
+        except ConnectionFailed as error:
+            return str(error).removesuffix(f"; {ADVICE}")
+        await connection.close()
+        return None
+
+    asked = list(brokers)
+    reasons = await asyncio.gather(*map(ask, asked))
+    return {broker.node_id: reason for broker, reason in zip(asked, reasons, strict=True) if reason is not None}

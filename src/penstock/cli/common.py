@@ -1,9 +1,14 @@
 """What the commands share: options, times and places as people write them, tables, JSON lines, running a client."""
 
+import asyncio
+import contextlib
 import json
+import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 import click
@@ -153,8 +158,56 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 # -- running
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was sent SIGTERM: the command ends as it does on Ctrl-C."""
+
+
+@contextlib.contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """While it lasts, the first SIGTERM raises Terminated. Later ones change nothing: what is under way is ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_told = False
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a client's work to its end."""
+    """Run a client's work to its end. Ctrl-C and SIGTERM cancel it, so that it ends what it has begun."""
     import uvloop
 
-    return uvloop.run(work)
+    is_told = False
+
+    async def until_told() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal is_told
+            if not is_told:
+                is_told = True
+                task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        return await work
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return uvloop.run(until_told())
+    except asyncio.CancelledError:
+        if is_told:
+            raise Terminated from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)  # the event loop has put back the default

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import ExitStack
 from typing import Final
 
 import click
@@ -21,21 +22,24 @@ def work_off(bootstrap: str, queue: str, workers: int, poison: str | None) -> in
     done = [0] * workers
     lock = threading.Lock()
 
-    def work(number: int) -> None:
+    def work(number: int, mq: penstock.Connection) -> None:
         def handle(job: penstock.Job) -> None:
             if job.body == poison:
                 with lock:
                     click.echo(f"  worker {number + 1} fails at {job.body!r}, receive {job.receive_count}")
                 raise ValueError(job.body)
 
-        with penstock.connect(bootstrap) as mq:
-            done[number] = mq.queue(queue).work(handle, visibility="30s", backoff=0, idle_timeout_s=IDLE_S)
+        done[number] = mq.queue(queue).work(handle, visibility="30s", backoff=0, idle_timeout_s=IDLE_S)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ExitStack() as connections:  # if the tour is interrupted, workers end with their connections
+        threads = [
+            threading.Thread(target=work, args=(number, connections.enter_context(penstock.connect(bootstrap))))
+            for number in range(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     for number, count in enumerate(done):
         click.echo(f"  worker {number + 1} has done {count}")
     return sum(done)

@@ -166,6 +166,6 @@ def _walk(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapte
     click.secho(f"\n{chapter[2]}", bold=True)
     pipelines.run("audit", "expected.topic=shop", f"actual.path={lake}")
     click.secho(f"\n{chapter[3]}", bold=True)
-    page = Path(tempfile.gettempdir()) / "penstock-demo.html"
+    page = Path(tempfile.mkdtemp(prefix="penstock-demo-page-")) / "penstock-demo.html"  # it outlives the tour
     sent = "cast(get_json_object(cast(value AS string), '$.at') AS bigint)"
     pipelines.run("insights", "topics=shop,totals", f"sent={sent}", f"page={page}")

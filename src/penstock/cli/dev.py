@@ -102,11 +102,10 @@ def dev(
     \b
     Examples:
       penstock dev
-      penstock dev --brokers 5 --coordination zookeeper --data-dir /tmp/cluster --restart
+      penstock dev --brokers 5 --coordination zookeeper --data-dir ~/cluster --restart
       penstock dev --listen 127.0.0.1:19092 --http 127.0.0.1:19324 --set num.partitions=3
     """
     data_dir = data_dir.resolve()
-    data_dir.mkdir(parents=True, exist_ok=True)
     lock_fd = take_folder(data_dir)
     try:
         plan = Plan.of(data_dir, coordination, brokers, replication_factor)

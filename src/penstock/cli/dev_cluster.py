@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from penstock.cli.supervising import PENSTOCK, Child, Program
 from penstock.coordination import local_servers
 from penstock.coordination.local_servers import LocalServer
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.private_folder import private_folder
 from penstock.node import Address
 
 BROKERS_DEFAULT: Final = 3
@@ -108,13 +108,12 @@ def write_json(file: Path, value: Any) -> None:
 class Ports:
     """Ports that nobody listens on, each given once: also if several clusters are started at the same moment.
 
-    A port that was given is marked by a locked file, for as long as this process lives.
+    A port that was given is marked by a locked file of this user, for as long as this process lives.
     """
 
     def __init__(self) -> None:
         self._given: set[int] = set()
-        self._folder = Path(tempfile.gettempdir()) / f"penstock-ports-{os.getuid()}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = private_folder("ports")
 
     def free(self, wanted: Address) -> Address:
         """The address itself, or the same with the first free port after it. Port 0: any free one."""

@@ -1,6 +1,7 @@
 """`penstock`: the command and its groups. Each group is imported when it is used, so that `serve` starts fast.
 
-Exit codes: 0 well done, 1 the cluster refused or damage was found, 2 the command was misused, 130 interrupted.
+Exit codes: 0 success, 1 the cluster refused or damage was found, 2 the command was misused, 130 interrupted (Ctrl-C),
+143 terminated (SIGTERM). `serve` and `dev` run until then, and exit with 0.
 """
 
 import importlib
@@ -11,6 +12,7 @@ from typing import Any, Final
 import click
 
 import penstock
+from penstock.cli.common import Terminated, sigterm_raises
 from penstock.foundation.errors import PenstockError
 
 _COMMANDS: Final = {
@@ -29,6 +31,8 @@ _COMMANDS: Final = {
     "dev": "penstock.cli.dev:dev",
 }
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+"""As a shell shows a process that SIGTERM has ended: 128 + 15."""
 
 
 class Misuse(click.ClickException):
@@ -57,7 +61,8 @@ class LazyGroup(click.Group):
         """The one place where errors become exit codes and single lines."""
         try:
             try:
-                return super().invoke(ctx)
+                with sigterm_raises():
+                    return super().invoke(ctx)
             finally:
                 sys.stdout.flush()  # here, where a closed pipe can still be met
         except click.exceptions.NoArgsIsHelpError:
@@ -66,6 +71,8 @@ class LazyGroup(click.Group):
             raise Misuse(error) from error
         except PenstockError as error:
             raise click.ClickException(" ".join(error.message.split())) from error
+        except Terminated:
+            ctx.exit(TERMINATED)
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:

@@ -6,35 +6,30 @@ import gc
 import logging
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
-import tomllib
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import uvloop
 
 from penstock.cli.common import parse_pairs
 from penstock.cli.log_bounds import LogBounds
-from penstock.foundation.errors import PenstockError
-from penstock.node import Address, Node, NodeSettings
+from penstock.cli.serve_settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
+from penstock.coordination.store import StoreUnavailable
+from penstock.foundation.errors import PenstockError, StorageError
+from penstock.node import Node, NodeSettings
 
-_FILE_KEYS = {
-    "data_dir",
-    "listen",
-    "advertise",
-    "http",
-    "credentials",
-    "node_id",
-    "store",
-    "session_s",
-    "processes",
-    "broker",
-}
-PROCESSES_MAX = 64
+ROOM_BYTES_MIN: Final = 1 << 20
+"""A broker that fails to start on a disk with less room than this fails because of it."""
+
+
+class CannotStart(PenstockError):
+    """The machine does not let the broker start: a file or a folder cannot be used."""
 
 
 @click.command()
@@ -47,7 +42,7 @@ PROCESSES_MAX = 64
     type=click.Path(path_type=Path),
     help="Access keys for queues, YAML or JSON: requests must be signed.  [none]",
 )
-@click.option("--node-id", type=click.IntRange(0, 2**31 - 1), help="This broker's number.  [1]")
+@click.option("--node-id", type=click.IntRange(0, NODE_ID_MAX), help="This broker's number.  [1]")
 @click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
 @click.option(
     "--processes",
@@ -106,7 +101,7 @@ def serve(
     }
     try:
         values = read_values(config, {name: value for name, value in options.items() if value is not None})
-        settings, count = read_settings(values, dict(pairs)), _read_count(values)
+        settings, count = read_settings(values, dict(pairs)), read_processes(values)
         work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -134,50 +129,6 @@ def _run_processes(
     return run_processes(settings, count, config, options, log_level)
 
 
-def read_values(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """What the file says, overridden by the options. ValueError says what is wrong."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(file.read_text())
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{file}: {error}") from error
-        unknown = sorted(set(values) - _FILE_KEYS)
-        if unknown:
-            raise ValueError(f"{file}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_FILE_KEYS))}")
-    return values | options
-
-
-def read_settings(values: dict[str, Any], broker: dict[str, str]) -> NodeSettings:
-    """How a node runs. `broker`: settings that win over those of the file. ValueError says what is wrong."""
-    found: dict[str, Any] = {}
-    for name in ("listen", "advertise", "http"):
-        if name in values:
-            found[name] = Address.parse(str(values[name]))
-    for name in ("data_dir", "credentials"):
-        if name in values:
-            found[name] = Path(values[name])
-    if "node_id" in values:
-        found["node_id"] = int(values["node_id"])
-    if "store" in values:
-        found["store"] = str(values["store"])
-    if "session_s" in values:
-        found["session_s"] = float(values["session_s"])
-    settings = {name: _text(value) for name, value in values.get("broker", {}).items()}
-    return NodeSettings(settings=settings | broker, **found)
-
-
-def _read_count(values: dict[str, Any]) -> int:
-    count = int(values.get("processes", 1))
-    if not 1 <= count <= PROCESSES_MAX:
-        raise ValueError(f"processes = {count} is not allowed; expected 1 to {PROCESSES_MAX}")
-    return count
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 async def run(settings: NodeSettings) -> None:
     """Run until told to stop."""
     _raise_file_limit()
@@ -197,9 +148,12 @@ async def run(settings: NodeSettings) -> None:
     gc.collect()
     gc.disable()
     try:
-        await node.start()
+        is_started = await _start_unless_told(node, stop, settings.data_dir)
     finally:
         gc.enable()
+    if not is_started:
+        click.echo("penstock is stopping")
+        return
     gc.freeze()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
@@ -211,6 +165,43 @@ async def run(settings: NodeSettings) -> None:
     await node.stop()
     if failures:
         raise failures[0]
+
+
+async def _start_unless_told(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
+    """Start; False if told to stop before that was done. A store that does not answer may be waited for."""
+    starting, telling = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, telling), return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    try:
+        starting.result()
+    except (StorageError, StoreUnavailable, OSError) as error:
+        raise _explain(error, data_dir) from error
+    return True
+
+
+def _explain(error: Exception, data_dir: Path) -> Exception:
+    """What is to be said when the machine does not let a broker start; the error itself if that is not the reason."""
+    said = str(error)
+    if isinstance(error, OSError):
+        reason = (error.strerror or said).lower()
+        said = f"{error.filename}: {reason}" if error.filename else reason
+    elif isinstance(error, StorageError) and str(data_dir) not in said:
+        said = f"{data_dir}: {said}"
+    refused = error if isinstance(error, OSError) else error.__cause__
+    if str(data_dir) in said and shutil.disk_usage(data_dir).free < ROOM_BYTES_MIN:
+        advice = "the disk is full: make room, and start it again"
+    elif isinstance(refused, PermissionError):
+        advice = f"user id {os.geteuid()} must be able to read and write everything in the data folder"
+    elif isinstance(error, OSError):
+        advice = "see to that, and start it again"
+    else:
+        return error
+    return CannotStart(f"the broker cannot start: {said}; {advice}")
 
 
 def _raise_file_limit() -> None:

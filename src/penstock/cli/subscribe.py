@@ -67,7 +67,7 @@ def subscribe(
 
     With --group, messages are shared with the other members of the group, and come once to all of them together;
     --from is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for
-    2 s.
+    2 s. Ctrl-C (exit code 130) and SIGTERM (143) commit what was shown and leave the group.
 
     --format value writes values alone, a line each; line adds time, partition:offset, key and headers, and escapes
     what would upset a terminal; json is --json: text as text, other bytes in base64, which `encoding` then says. A

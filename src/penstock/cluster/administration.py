@@ -13,6 +13,7 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.elections import Election, plan_elect
 from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.queueing import check_growth, plan_forget_queues, queues_on
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
@@ -64,8 +65,11 @@ async def grow_topic(
     count: int,
     assignments: Sequence[Sequence[int]] | None,
     defaults: Defaults,
+    *,
+    may_be_internal: bool = False,
 ) -> None:
-    """Give a topic more partitions, however many. Raises InvalidPartitions for one of a FIFO queue."""
+    """Give a topic more partitions, however many. Raises InvalidPartitions for one of a FIFO queue, and InvalidTopic
+    for an internal one unless that is allowed."""
     owner = secrets.token_hex(8)
     plan: PartitionPlan | None = None
 
@@ -73,6 +77,8 @@ async def grow_topic(
         nonlocal plan
         topic = _found(image, topic_id)
         check_growth(image, topic)
+        if not may_be_internal:
+            check_mutable(topic.name, "add partitions to")
         if plan is None or plan.numbers.start != len(topic.partitions):  # somebody else has made some meanwhile
             plan = plan_growth(image, topic, count, assignments, defaults)
         return next_grow(image, topic, count, assignments, defaults, owner, plan)
@@ -86,6 +92,7 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
 
     def plan(image: ClusterImage) -> list[Op]:
         topic = _found(image, topic_id)
+        check_mutable(topic.name, "delete")
         queues = plan_forget_queues(image, queues_on(image, topic_id))
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
 

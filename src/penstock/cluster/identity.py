@@ -1,5 +1,6 @@
 """Whose a data folder is: noted in the folder itself, so that it cannot be taken for another's."""
 
+import errno
 import json
 import os
 import secrets
@@ -11,6 +12,8 @@ from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import uuid_text
 from penstock.log.disk import Disk
 
+FORMAT_VERSION: Final = 1
+"""Of what is in a data folder: raised when a release writes what older ones would misread."""
 _FILE: Final = "identity"
 
 
@@ -18,13 +21,28 @@ class NotOurs(PenstockError):
     """The data folder is another broker's."""
 
 
+class NewerDataFolder(PenstockError):
+    """The data folder was written in a format that this release does not know."""
+
+
 class DataFolderInUse(PenstockError):
     """Another process has this data folder."""
 
 
+class DataFolderUnusable(PenstockError):
+    """The data folder cannot be made or written, or is no folder."""
+
+
 def take_folder(folder: Path) -> int:
-    """One process a folder: the lock is the kernel's, so that it goes with the process, or with this descriptor."""
-    lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Make the folder if it is missing, and lock it; returns the descriptor of the lock.
+
+    The lock is the kernel's: it goes with the process, or with this descriptor.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DataFolderUnusable(_why_unusable(folder, error)) from error
     try:
         os.lockf(lock_fd, os.F_TLOCK, 0)
     except OSError:
@@ -35,6 +53,25 @@ def take_folder(folder: Path) -> int:
     return lock_fd
 
 
+def _why_unusable(folder: Path, error: OSError) -> str:
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        file = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), folder)
+        return (
+            f"the data folder {folder} cannot be made: {file} is a file, expected a folder; give another --data-dir"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return (
+            f"the data folder {folder} cannot be written ({reason}); expected a folder that user id {os.geteuid()} "
+            "may write to: change its owner or mode, or give another --data-dir"
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"there is no room for the data folder {folder} ({reason}); make some, or give another --data-dir"
+    return (
+        f"the data folder {folder} cannot be used: {reason}; expected a folder to write to; give another --data-dir"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderIdentity:
     """The folder's own id, and whose it is. A cluster id that is empty is not known yet."""
@@ -42,25 +79,46 @@ class FolderIdentity:
     folder: str
     node_id: int
     cluster_id: str = ""
+    version: int = FORMAT_VERSION
 
     @classmethod
     def of(cls, disk: Disk, node_id: int) -> "FolderIdentity":
-        """What the folder says; one that says nothing is new, and is noted once its cluster is known."""
+        """Returns what the folder says. One that says nothing is new, and is noted once its cluster is known.
+
+        Folders of before there was a version have version 1, which is added.
+        """
         data = disk.load(_FILE)
         if data is None:
             return cls(folder=uuid_text(secrets.token_bytes(16)), node_id=node_id)
         try:
-            found = cls(**json.loads(data))
-        except (ValueError, TypeError) as error:
+            values = json.loads(data)
+            _check_version(values.get("version", 1))
+            found = cls(**values)
+        except (ValueError, TypeError, AttributeError) as error:
             raise StorageError(f"{_FILE} in the data folder is damaged: {error}; bring it back") from error
         if found.node_id != node_id:
             raise NotOurs(
                 f"the data folder belongs to broker {found.node_id}; start it with --node-id {found.node_id}, "
                 "or give another --data-dir"
             )
+        if "version" not in values:
+            found._store(disk)
         return found
 
     def save(self, disk: Disk, cluster_id: str) -> None:
         """The folder belongs to this cluster from now on."""
         if cluster_id != self.cluster_id:
-            disk.store(_FILE, json.dumps(asdict(replace(self, cluster_id=cluster_id))).encode(), durable=True)
+            replace(self, cluster_id=cluster_id)._store(disk)
+
+    def _store(self, disk: Disk) -> None:
+        disk.store(_FILE, json.dumps(asdict(self)).encode(), durable=True)
+
+
+def _check_version(version: object) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"version {version!r} is not a whole number from 1")
+    if version > FORMAT_VERSION:
+        raise NewerDataFolder(
+            f"the data folder has format version {version}, and this release knows versions up to {FORMAT_VERSION}; "
+            "start it with the release that wrote it or a newer one, or give another --data-dir"
+        )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.cluster import keys
 from penstock.cluster.partition_state import NO_EPOCH, PartitionState, Place
 from penstock.cluster.views import View
-from penstock.foundation.ids import uuid_text
+from penstock.foundation.ids import INTERNAL_TOPICS, uuid_text
 
 NO_BROKER: Final = -1
 AS_MANY_AS_THERE_ARE: Final = -1
@@ -116,7 +116,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name in ("__consumer_offsets", "__transaction_state")
+        return self.name in INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from penstock.cluster.queues import (
 from penstock.cluster.topics import plan_configure
 from penstock.coordination.store import Check, Delete, Op, Put
 from penstock.foundation.errors import InvalidPartitions
+from penstock.foundation.ids import INTERNAL_TOPICS
 
 MOVES_KEPT: Final = 10
 QUEUES_PER_TOPIC_MAX: Final = 32
@@ -62,6 +63,8 @@ def sources_of(image: ClusterImage, name: str) -> list[Queue]:
 
 def topic_for(image: ClusterImage, name: str) -> Topic | None:
     """The topic that was made for a queue of this name, if it is there. Raises NameTaken if it is somebody else's."""
+    if name in INTERNAL_TOPICS:
+        raise NameTaken(f"{name!r} is the name of an internal topic; give the queue another name")
     topic = image.by_name.get(name)
     if topic is not None and not topic.is_queue:
         raise NameTaken(f"there is a topic {name!r}; attach a queue to it, or give the queue another name")

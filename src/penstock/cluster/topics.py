@@ -14,6 +14,7 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
 from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
+from penstock.cluster.internal_topics import check_configs, check_mutable, check_new
 from penstock.cluster.placement import Placer, Replicas, check_factor, open_brokers
 from penstock.cluster.reassignment import target_of
 from penstock.cluster.views import check_name
@@ -93,6 +94,7 @@ class PartitionPlan:
         factor: int,
         assignments: Mapping[int, Sequence[int]],
         in_memory: bool,
+        leader_epoch: int = 0,
         beside: Callable[[], Iterable[Replicas]] = tuple,
     ) -> None:
         """`assignments`: where they go if somebody has said so. `beside`: where those are that the topic has."""
@@ -101,6 +103,7 @@ class PartitionPlan:
         self._factor = factor
         self._assignments = assignments
         self._in_memory = in_memory
+        self._leader_epoch = leader_epoch
         self._beside = beside
         self._brokers: object = None
         self._placer: Placer | None = None
@@ -121,7 +124,8 @@ class PartitionPlan:
                 beside = [*self._beside(), *(target_of(state) for state in there.values())]
                 self._placer = Placer(open_brokers(image), self.topic_id, len(missing), self._factor, beside)
         return {
-            number: _fresh(image, self._replicas(number), self._in_memory) for number in missing[:_PARTITIONS_AT_ONCE]
+            number: _fresh(image, self._replicas(number), self._in_memory, self._leader_epoch)
+            for number in missing[:_PARTITIONS_AT_ONCE]
         }
 
     def _replicas(self, number: int) -> Sequence[int]:
@@ -139,10 +143,11 @@ def check_create(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> N
 
 
 def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
-    """Raises what Kafka would answer if the name is taken, or no topic can have it."""
+    """Raises what Kafka would answer if the name is taken, or no such topic can have it."""
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     check_name(image, wanted.name)
+    check_new(wanted.name, wanted.configs, is_plain=not (wanted.is_queue or wanted.companion))
 
 
 def plan_partitions(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> PartitionPlan:
@@ -225,7 +230,7 @@ def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
     return [Delete(marker, image.version(marker))]
 
 
-def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> PartitionState:
+def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0) -> PartitionState:
     """A new partition. Brokers that are leaving follow later: they have no time for new ones."""
     isr = [node for node in replicas if not image.brokers[node].leaving]
     if not isr:
@@ -233,7 +238,7 @@ def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool) -> Par
     return PartitionState(
         replicas=tuple(replicas),
         leader=isr[0],
-        leader_epoch=0,
+        leader_epoch=leader_epoch,
         isr=tuple(isr),
         leader_broker_epoch=image.brokers[isr[0]].epoch,
         reserved_to=RESERVED_OFFSETS if in_memory else 0,
@@ -304,12 +309,16 @@ def plan_growth(
         _check_assignment(image, added, first=have)
         if any(len(replicas) != factor for replicas in added.values()):
             raise InvalidReplicaAssignment(f"topic {topic.name!r} has {factor} replicas a partition")
+    # A coordinator's epoch is its partition's leader epoch. For a producer whose state moves to a new partition, it
+    # must not go back: its markers would be refused as those of a coordinator that was replaced.
+    epoch = max(state.leader_epoch for state in topic.partitions.values()) if topic.is_internal else 0
     return PartitionPlan(
         topic.topic_id,
         range(have, count),
         factor=factor,
         assignments=added,
         in_memory=topic.configs.get("storage") == "memory",
+        leader_epoch=epoch,
         beside=lambda: [target_of(state) for state in topic.partitions.values()],
     )
 
@@ -319,6 +328,7 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
     `companion`: the id of companion logs for delayed messages, should these settings be the first to ask for some.
     """
+    check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
         raise InvalidConfig(
             f"{DELAYED_MESSAGES} cannot be switched off: messages of topic {topic.name!r} may be waiting; make"
@@ -335,7 +345,8 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
 
 def check_may_share(topic: Topic) -> None:
-    """Raises PolicyViolation if queues and share groups cannot work a topic off."""
+    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot work a topic off."""
+    check_mutable(topic.name, "keep delivery state for")
     if delays_messages(topic.configs):
         raise PolicyViolation(
             f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot work it off; read it"

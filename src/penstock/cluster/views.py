@@ -13,7 +13,7 @@ from penstock.cluster import keys
 from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTopic, PenstockError, TopicExists, UnknownTopicOrPartition
-from penstock.foundation.ids import check_topic_name, uuid_text
+from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name, uuid_text
 from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def plan_view(image: "ClusterImage", view: View) -> list[Op]:
     if view.name in image.by_name:
         raise TopicExists(f"topic {view.name!r} exists already")
     check_name(image, view.name)
+    if view.name in INTERNAL_TOPICS:
+        raise InvalidTopic(f"{view.name!r} is the name of an internal topic; give the view another name")
     known = image.shown_by_name.get(view.of)
     if known is None:
         raise UnknownTopicOrPartition(f"there is no topic {view.of!r} to make a view of; create it first")

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -89,6 +90,11 @@ class ZookeeperClient:
         )
         self._kazoo.add_listener(self._state_changed)
         self._kazoo._connection._read_watch_event = self._event_came
+        self._send_ping = self._kazoo._connection._send_ping
+        self._kazoo._connection._send_ping = self._ping_if_alive
+        self._silence_max_s = ttl_s / 3
+        self._ticked_s = time.monotonic()
+        self._ticker: asyncio.TimerHandle | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -96,6 +102,7 @@ class ZookeeperClient:
 
     async def open(self) -> None:
         """Returns with the first connection."""
+        self._tick()
         self._kazoo.start_async()
         await self.connected()
 
@@ -132,6 +139,8 @@ class ZookeeperClient:
     async def close(self) -> None:
         """End the session. A server that does not answer is not waited for for ever."""
         self._is_closing = True
+        if self._ticker is not None:
+            self._ticker.cancel()
         self._connected.clear()
         self._forget_requests()
         stopped = asyncio.Event()
@@ -151,7 +160,19 @@ class ZookeeperClient:
             async with in_time(self.timeout_s, self.name):
                 await stopped.wait()
 
+    def _tick(self) -> None:
+        """Notes that the event loop runs; kazoo's thread looks at it before it keeps the session alive."""
+        self._ticked_s = time.monotonic()
+        self._ticker = self._loop.call_later(self._silence_max_s / 4, self._tick)
+
     # -- called on kazoo's thread
+
+    def _ping_if_alive(self, connect_timeout: float) -> None:
+        """Sends a heartbeat unless the event loop hangs: a broker that answers nobody must lose its session."""
+        if time.monotonic() - self._ticked_s <= self._silence_max_s:
+            self._send_ping(connect_timeout)
+        else:
+            logger.warning("session_not_renewed store=%r reason='the event loop does not respond'", self.name)
 
     def answered(self, future: "asyncio.Future[Answer]", value: Any) -> None:
         self._soon(self._deliver, future, value, self._kazoo.last_zxid)

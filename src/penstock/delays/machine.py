@@ -35,7 +35,9 @@ from penstock.delays.entries import (
 )
 from penstock.delays.pending import RUN_ENTRIES, Pending
 from penstock.delays.shelf import Shelf
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.errors import PenstockError
 from penstock.records import kernel
 from penstock.records.batch import BatchHeader
 from penstock.records.layout import Buffer
@@ -48,6 +50,12 @@ _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
 """A message that comes late to its time waits no longer than this for the rank that it gets."""
+
+
+class DamagedDelays(PenstockError):
+    """A record of delayed messages that this broker cannot read: it is damaged, or of a later version."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class DelayMachine:
@@ -190,7 +198,10 @@ class DelayMachine:
             self._keep(entries)
         for key, value in others:
             if value is not None:
-                self._note(key, value)
+                try:
+                    self._note(key, value)
+                except struct.error as error:
+                    raise DamagedDelays(f"record {key.hex()} of delayed messages cannot be read: {error}") from error
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         raise NotImplementedError("records of this machine have a place in the log: see apply_batch")

@@ -130,6 +130,12 @@ class InvalidReplicaAssignment(PenstockError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+class LeaderNotAvailable(PenstockError):
+    """A topic or partition that clients should ask for again soon."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
 class CoordinatorNotAvailable(PenstockError):
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 

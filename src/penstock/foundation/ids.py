@@ -7,6 +7,10 @@ from typing import Final, NamedTuple
 from penstock.foundation.errors import InvalidTopic
 
 TOPIC_NAME_CHARS_MAX: Final = 249
+GROUPS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset((GROUPS_TOPIC, TRANSACTIONS_TOPIC))
+"""The topics of the coordinators. Only brokers write to them."""
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 

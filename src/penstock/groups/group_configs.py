@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.foundation.settings import Kind, Setting, Table, switch
 
 LATEST: Final = "latest"
@@ -13,6 +14,7 @@ EARLIEST: Final = "earliest"
 BY_DURATION: Final = "by_duration:"
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 
 _DURATION: Final = re.compile(
     r"P(?=\d|T\d)(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
@@ -85,7 +87,7 @@ GROUP_CONFIGS: Final = Table(
             "share.renew.acknowledge.enable", "true", "Whether members may have more time for a message (KIP-1222)."
         ),
         Setting(
-            name="errors.deadletterqueue.topic.name",
+            name=DEAD_LETTER_TOPIC,
             kind=Kind.STRING,
             default="",
             doc="Where messages go that are rejected, or were delivered too often (KIP-1191); empty: nowhere.",
@@ -121,6 +123,11 @@ def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], An
             raise InvalidConfig(
                 f"{name}={overrides[name]} is not allowed; {low_name} is {low}, {high_name} is {high}"
             )
+    if overrides.get(DEAD_LETTER_TOPIC) in INTERNAL_TOPICS:
+        raise InvalidConfig(
+            f"{DEAD_LETTER_TOPIC}={overrides[DEAD_LETTER_TOPIC]} is not allowed: that topic is internal, and only "
+            "brokers write to it; create a topic for dead letters"
+        )
     reset_before_ms(overrides.get("share.auto.offset.reset", LATEST))
     for kind in ("consumer", "share"):
         session_ms = group_value(f"{kind}.session.timeout.ms", overrides, broker)
@@ -183,5 +190,5 @@ class ShareGroupConfig:
             auto_offset_reset=value("share.auto.offset.reset"),
             is_stable=value("share.isolation.level") == READ_COMMITTED,
             may_renew=value("share.renew.acknowledge.enable"),
-            dead_letter_topic=value("errors.deadletterqueue.topic.name"),
+            dead_letter_topic=value(DEAD_LETTER_TOPIC),
         )

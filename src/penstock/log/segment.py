@@ -217,11 +217,14 @@ class Segment:
                 return
             position += at
 
-    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Every whole batch from `position` on, by its header. Stops before a batch that is cut short."""
+    def headers(self, position: int = 0, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
+        """Every whole batch from `position` on, by its header. Stops before a batch that is cut short.
+
+        Raises ColdRead where the file is not in the page cache, unless `blocking`.
+        """
         size = self.size
         while position + HEADER_BYTES <= size:
-            chunk = self.file.read(position, _SCAN_BYTES_LARGE)
+            chunk = self.file.read(position, _SCAN_BYTES_LARGE, blocking)
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 header = read_header(chunk, at)
@@ -238,10 +241,10 @@ class Segment:
         for place, header in self.headers(position):
             yield place, header, self.file.read(place, header.size_bytes)
 
-    def headers_from_time(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Batches from a place on before which everything is older than `timestamp_ms`."""
+    def headers_from_time(self, timestamp_ms: int, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches from a place on before which everything is older than `timestamp_ms`; see `headers`."""
         entry = self.index.before_time(timestamp_ms)
-        return self.headers(entry.position if entry else 0)
+        return self.headers(entry.position if entry else 0, blocking)
 
     def cut(self, position: int) -> None:
         """Take back everything from `position` on."""

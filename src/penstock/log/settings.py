@@ -19,6 +19,7 @@ DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
 MAX_PRODUCER_IDS: Final = "max.producer.ids"
 PRODUCER_IDS_LIMIT: Final = 100_000
 """The highest value that max.producer.ids may have: a snapshot of so many takes a thread 50 ms."""
+MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 MEMORY_SEGMENTS: Final = 8
 """A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
 
@@ -134,6 +135,14 @@ LOG_SETTINGS: Final = Table(
             doc="Whether records with a header that says when they are delivered are held back until then. Once it "
             "is on, it stays on.",
         ),
+        _int(
+            "decompressed.batch.max.bytes",
+            16 << 20,
+            1024,
+            "The largest batch, decompressed, that the broker itself opens: for compacted topics, delayed messages, "
+            "recompression, views and queues. Consumers may read larger ones.",
+            broker="log.decompressed.batch.max.bytes",
+        ),
         _long("delete.retention.ms", DAY_MS, 0, "How long a compacted topic keeps tombstones."),
         Setting(
             name=DELIVERY_DELAY_MS,
@@ -176,7 +185,7 @@ LOG_SETTINGS: Final = Table(
         _long("max.compaction.lag.ms", LONG_MAX, 1, "The longest time a record may wait for compaction."),
         _int(
             "max.message.bytes",
-            1_048_588,
+            MESSAGE_BYTES_DEFAULT,
             0,
             "The largest record batch that is taken.",
             broker="message.max.bytes",
@@ -261,6 +270,8 @@ class LogSettings:
     deleted: bool
     compression_type: str
     compression_levels: Mapping[str, int]
+    decompressed_bytes_max: int
+    """Of a batch that the broker opens."""
     delete_retention_ms: int
     index_interval_bytes: int
     max_compaction_lag_ms: int
@@ -303,6 +314,16 @@ class LogSettings:
             else self.segment_bytes,
         )
 
+    def for_internal_topic(self) -> "LogSettings":
+        """Of a topic that coordinators keep their state in: nothing in it grows old, whatever its settings say."""
+        return replace(
+            self,
+            compacted=self.storage is Storage.DISK,
+            deleted=self.storage is Storage.MEMORY,
+            max_message_bytes=max(self.max_message_bytes, MESSAGE_BYTES_DEFAULT),
+            delivery_delay_ms=0,
+        )
+
     @classmethod
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
         """Parse and check the values that are given; the rest are defaults.
@@ -331,6 +352,7 @@ class LogSettings:
             deleted="delete" in policy,
             compression_type=parsed["compression.type"],
             compression_levels={codec: parsed[f"compression.{codec}.level"] for codec in ("gzip", "lz4", "zstd")},
+            decompressed_bytes_max=parsed["decompressed.batch.max.bytes"],
             delete_retention_ms=parsed["delete.retention.ms"],
             index_interval_bytes=parsed["index.interval.bytes"],
             max_compaction_lag_ms=parsed["max.compaction.lag.ms"],

@@ -1,30 +1,85 @@
-"""Finding records by time. Opens one batch: the one that the index leads to."""
+"""Finding records by time. Opens one batch as a rule: the one that the index leads to."""
 
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import MessageTooLarge
 from penstock.log.log import Log
 from penstock.log.segment import Segment
+from penstock.records import kernel
 from penstock.records.batch import BatchHeader
-from penstock.records.columns import decode_columns
+from penstock.records.columns import INLINE_BODY_BYTES, decode_columns
+from penstock.records.layout import Buffer
+
+HEADERS_PER_STEP: Final = 256
+_AT_LEAST: Final = 5  # of the kernel's comparisons
+
+Found = tuple[int, int]
+"""Timestamp and offset of a record."""
 
 
-def find_time(log: Log, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record at or after a time, below the offset `limit`."""
-    for segment in log.segments:
+class Candidate(NamedTuple):
+    """A batch that may hold the first record at or after a time."""
+
+    batch: Buffer
+    header: BatchHeader
+    timestamp_ms: int
+    start_offset: int
+
+    def find(self, max_bytes: int) -> Found | None:
+        """The first record in question, if there is one. Raises MessageTooLarge; may be called on a thread."""
+        columns = decode_columns(self.batch, max_bytes)
+        in_time = kernel.active.match_ints(columns.timestamps, None, _AT_LEAST, self.timestamp_ms)
+        in_log = kernel.active.match_ints(columns.offsets, None, _AT_LEAST, self.start_offset)
+        row = kernel.active.both(in_time, in_log).find(1)
+        return (columns.timestamps[row], columns.offsets[row]) if row >= 0 else None
+
+    @property
+    def at_start(self) -> Found:
+        """What is told of a batch that cannot be opened: nothing before it is as late."""
+        return self.header.max_timestamp, max(self.header.base_offset, self.start_offset)
+
+
+def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) -> Iterator[Candidate | None]:
+    """Batches below an offset that may hold the first record at or after a time, in order; None: take a break.
+
+    Raises ColdRead where a batch is not in the page cache, unless `blocking`.
+    """
+    seen = 0
+    for segment in list(log.segments):
         if segment.latest_ms < timestamp_ms:
             continue
-        for position, header in segment.headers_from_time(timestamp_ms):
+        for position, header in segment.headers_from_time(timestamp_ms, blocking):
+            seen += 1
+            if not seen % HEADERS_PER_STEP:
+                yield None
             if header.base_offset >= limit:
-                return None
+                return
             if header.max_timestamp >= timestamp_ms and header.next_offset > log.start_offset:
-                found = _in_batch(segment, position, header, timestamp_ms, log.start_offset)
-                if found is not None:
-                    return found if found[1] < limit else None
+                batch = segment.file.read(position, header.size_bytes, blocking)
+                yield Candidate(batch, header, timestamp_ms, log.start_offset)
+
+
+def latest_timestamp(log: Log) -> int:
+    """The latest timestamp of all records; -1 if there are none."""
+    return max(_latest_ms(segment, log.start_offset) for segment in log.segments)
+
+
+def find_time(log: Log, timestamp_ms: int, limit: int) -> Found | None:
+    """Returns timestamp and offset of the first record at or after a time, below the offset `limit`.
+
+    In a batch that is too large to be opened on the event loop, the first record counts.
+    """
+    for candidate in candidates(log, timestamp_ms, limit, blocking=True):
+        if candidate is None:
+            continue
+        try:
+            found = candidate.find(INLINE_BODY_BYTES)
+        except MessageTooLarge:
+            found = candidate.at_start
+        if found is not None:
+            return found if found[1] < limit else None
     return None
-
-
-def find_latest_record(log: Log, limit: int) -> tuple[int, int] | None:
-    """(timestamp, offset) of the record with the latest time; the first, if several have it."""
-    latest = max(_latest_ms(segment, log.start_offset) for segment in log.segments)
-    return find_time(log, latest, limit) if latest >= 0 else None
 
 
 def _latest_ms(segment: Segment, start_offset: int) -> int:
@@ -33,13 +88,3 @@ def _latest_ms(segment: Segment, start_offset: int) -> int:
     # A trim went through the middle of this segment: what is before it does not count.
     seen = [header.max_timestamp for _, header in segment.headers() if header.next_offset > start_offset]
     return max(seen, default=-1)
-
-
-def _in_batch(
-    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
-) -> tuple[int, int] | None:
-    columns = decode_columns(segment.file.read(position, header.size_bytes))
-    for row in range(columns.count):
-        if columns.timestamps[row] >= timestamp_ms and columns.offsets[row] >= start_offset:
-            return columns.timestamps[row], columns.offsets[row]
-    return None

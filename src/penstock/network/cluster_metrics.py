@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from heapq import nlargest
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from penstock.cluster.image import ClusterImage, PartitionState
+from penstock.network.exposition import PACE
 from penstock.replication.keeper import IsrKeeper
 from penstock.replication.partition import OWN, Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
-SLICE: Final = 2000
-"""Partitions that are looked at between two pauses: see network/metrics.py."""
 LAGS_MAX: Final = 100
 """Followers whose lag is told one by one, those furthest behind first: a scrape stays small whatever there is."""
 
@@ -24,6 +24,9 @@ class Lag(NamedTuple):
     messages: int
     partition: Partition
     follower: int
+
+
+_MESSAGES: Final = attrgetter("messages")
 
 
 class ClusterMetrics:
@@ -55,7 +58,12 @@ class ClusterMetrics:
         yield GaugeMetricFamily(
             "penstock_brokers", "Brokers that this one knows to be there", value=len(image.brokers)
         )
-        leaderless = sum(1 for _ in image.offline()) if is_controller else 0
+        leaderless = 0
+        if is_controller:
+            for looked, (_, state) in enumerate(image.placed(), 1):
+                leaderless += state.leader not in image.brokers
+                if looked % PACE == 0:
+                    yield None
         yield GaugeMetricFamily(
             "penstock_leaderless_partitions", "Partitions that nobody leads, told by the controller", value=leaderless
         )
@@ -70,36 +78,32 @@ class ClusterMetrics:
         yield throttled
 
     def _collect_led(self, image: ClusterImage) -> Iterator[Metric | None]:
-        led = under_replicated = under_min_isr = reassigning = 0
-        for number, partition in enumerate(list(self._led()), 1):
+        led = under_replicated = under_min_isr = reassigned = 0
+        for looked, partition in enumerate(self._led(), 1):
             state = image.state(partition.place)
             if state is not None:
                 led += 1
                 under_replicated += state.is_under_replicated
                 under_min_isr += _is_under_min_isr(partition, state)
-                reassigning += state.is_reassigned
-            if number % SLICE == 0:
+                reassigned += state.is_reassigned
+            if looked % PACE == 0:
                 yield None
-        counts = {
-            "penstock_leaders": ("Partitions that this broker leads", led),
-            "penstock_replicas": (
-                "Replicas that this broker has",
-                sum(map(len, self._partitions.replicas.values())),
-            ),
-            "penstock_under_replicated_partitions": (
+        replicas = sum(map(len, self._partitions.replicas.values()))
+        for name, text, value in (
+            ("penstock_leaders", "Partitions that this broker leads", led),
+            ("penstock_replicas", "Replicas that this broker has", replicas),
+            (
+                "penstock_under_replicated_partitions",
                 "Partitions led here that not all of their replicas are in sync with",
                 under_replicated,
             ),
-            "penstock_under_min_isr_partitions": (
+            (
+                "penstock_under_min_isr_partitions",
                 "Partitions led here that have fewer replicas in sync than min.insync.replicas",
                 under_min_isr,
             ),
-            "penstock_reassigning_partitions": (
-                "Partitions led here whose replicas are being moved",
-                reassigning,
-            ),
-        }
-        for name, (text, value) in counts.items():
+            ("penstock_reassigning_partitions", "Partitions led here whose replicas are being moved", reassigned),
+        ):
             yield GaugeMetricFamily(name, text, value=value)
 
     def _collect_isrs(self) -> Iterator[Metric]:
@@ -109,8 +113,14 @@ class ClusterMetrics:
         )
         yield CounterMetricFamily("penstock_isr_expands", "Times that a replica came into sync", value=keeper.grows)
 
-    def _collect_lags(self) -> Iterator[Metric]:
-        lags = nlargest(LAGS_MAX, self._lags(), key=lambda lag: lag.messages)
+    def _collect_lags(self) -> Iterator[Metric | None]:
+        lags: list[Lag] = []
+        for looked, partition in enumerate(self._led(), 1):
+            lags += _lags_of(partition)
+            if looked % PACE == 0:
+                lags = nlargest(LAGS_MAX, lags, key=_MESSAGES)
+                yield None
+        lags = nlargest(LAGS_MAX, lags, key=_MESSAGES)
         yield GaugeMetricFamily(
             "penstock_follower_lag_max",
             "Messages that the last of the followers is behind what this broker leads",
@@ -126,20 +136,20 @@ class ClusterMetrics:
             each.add_metric([name.topic, str(name.partition), str(lag.follower)], lag.messages)
         yield each
 
-    def _led(self) -> Iterator[Partition]:
-        return (partition for table in self._partitions.by_id.values() for partition in table.values())
+    def _led(self) -> list[Partition]:
+        return [partition for table in self._partitions.by_id.values() for partition in table.values()]
 
-    def _lags(self) -> Iterator[Lag]:
-        """Of followers that have something to catch up with."""
-        for partition in self._led():
-            lead = partition.leadership
-            if lead is None or not partition.is_online:
-                continue
-            track, start = lead.tracks[OWN], partition.log.start_offset
-            for node, progress in lead.tracks[OWN].followers.items():
-                behind = track.end - max(progress.end, start)
-                if behind > 0:
-                    yield Lag(behind, partition, node)
+
+def _lags_of(partition: Partition) -> Iterator[Lag]:
+    """Of followers that have something to catch up with."""
+    lead = partition.leadership
+    if lead is None or not partition.is_online:
+        return
+    track, start = lead.tracks[OWN], partition.log.start_offset
+    for node, progress in track.followers.items():
+        behind = track.end - max(progress.end, start)
+        if behind > 0:
+            yield Lag(behind, partition, node)
 
 
 def _is_under_min_isr(partition: Partition, state: PartitionState) -> bool:

@@ -7,22 +7,30 @@ is left of a request that did not is kept, in a buffer of its own.
 import asyncio
 import logging
 import struct
-from collections import deque
 from collections.abc import Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.broker.call import Call
-from penstock.broker.express import JOIN_BYTES_MAX, ExpressLane, learn
+from penstock.broker.express import ExpressLane, learn
 from penstock.broker.handlers.api_versions import served
+from penstock.broker.large_requests import handle_large
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
 from penstock.network import gate
-from penstock.network.large import REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network.large import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network.responses import ResponseSender
 from penstock.wire.codec import decode
-from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH, RequestHeader, read_request_header, skip_tags
+from penstock.wire.frames import (
+    HEADER_BYTES_MIN,
+    LENGTH,
+    RequestHeader,
+    read_request_header,
+    skip_tags,
+)
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer
+from penstock.wire.source import TooManyElements
 
 if TYPE_CHECKING:
     from penstock.network.kafka import KafkaListener
@@ -31,44 +39,34 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_MASK: Final = 31
 """Of this many reads, less one, the express lane does not look at the clock."""
-CALLS_MAX: Final = 128
-"""Requests of one connection that may wait for their answers; then it is not read from."""
+TURN_S: Final = 0.005
+"""How long the requests that one read brought may hold the event loop; then other connections have their turn."""
+EXPRESS_REQUESTS_MAX: Final = 256
+"""Requests of one read that the express lane answers before it looks at the clock."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
+_EXPRESS_TURN: Final = range(EXPRESS_REQUESTS_MAX)
 _KIND: Final = struct.Struct(">ii")
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Bytes that wait to be written to one connection before it is no longer read from."""
 
 
-class KafkaConnection(asyncio.BufferedProtocol):
-    """One client."""
+class KafkaConnection(ResponseSender):
+    """One client: the receiving half."""
 
     __slots__ = (
-        "_handling",
-        "_hang_up",
         "_heard_before",
         "_heard_s",
         "_large",
-        "_listener",
-        "_out",
-        "_out_bytes",
         "_rest",
         "_stash",
-        "_state",
         "_took_s",
-        "_transport",
-        "calls",
         "heard",
         "lanes",
-        "peer",
         "task",
     )
 
     def __init__(self, listener: "KafkaListener") -> None:
-        self._listener = listener
-        self._transport: asyncio.Transport | None = None
-        self._state = gate.GONE
-        self.peer = ""
-        self.calls: deque[Call] = deque()
+        super().__init__(listener)
         self.heard = self._heard_before = -1  # how often something came in, less one
         self._heard_s = perf_counter()
         self._took_s = 0.0
@@ -76,11 +74,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._rest = b""  # the beginning of a small request
         self._stash: memoryview | None = None  # requests that may not be handled yet
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
-        self._handling = False
-        self._hang_up = False
         self.lanes: dict[int, ExpressLane] = {}
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
 
     # -- the transport's side
 
@@ -107,16 +101,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._state |= gate.GONE
         if self._large is not None:
             self._listener.release(self._large)
+            self._large.loan.close()
             self._large = None
         self._stash = None
         for call in self.calls:
+            call.is_gone = True
+            if call.release is not None:
+                call.release()
             if call.on_gone is not None:
                 call.on_gone()
         self.calls.clear()
 
-    @property
-    def is_receiving(self) -> bool:
-        return self._large is not None
+    def is_slow(self, now_s: float) -> bool:
+        """Whether a large request arrives too slowly."""
+        large = self._large
+        if large is None or large.frame is not None or self._state & gate.AWAITS_ROOM:
+            return False
+        return large.is_slow(now_s)
 
     def silent_s(self, now_s: float) -> float:
         """For how long nothing came in, as far as those know who ask now and then."""
@@ -125,29 +126,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._heard_s = now_s
         return now_s - self._heard_s
 
-    def close(self, kind: str, detail: str = "") -> None:
-        """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
-        if self._transport is not None:
-            logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
-            self._listener.probe.refused(kind)
-            self._state |= gate.STOPPED  # what else it sent is not handled any more
-            self._transport.abort()
-
     def stop_reading(self) -> None:
         self._state |= gate.STOPPED
         self._pause()
-
-    def finish(self) -> None:
-        """Close once everything that was answered is written."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def pause_writing(self) -> None:
-        self._state |= gate.WRITE_PAUSED
-
-    def resume_writing(self) -> None:
-        self._state &= ~gate.WRITE_PAUSED
-        self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         shared = self._listener.receive_buffer
@@ -170,7 +151,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         lane: ExpressLane | None = None
         out: list[Buffer] = []
         out_bytes = at = 0
-        while True:
+        for _ in _EXPRESS_TURN:
             size, kind, correlation_id = _START.unpack_from(data, at)
             stop = at + 4 + size
             found = lanes.get(kind)
@@ -211,42 +192,75 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
         """More of a large request has arrived."""
-        frame = large.add(count)
-        if frame is None:
-            return
-        self._large = None
-        self._state &= ~gate.HAS_LARGE
-        try:
+        large.add(count)
+        may_go_on = large.loan.charge(count)
+        if large.frame is not None:
             if self._state & gate.BLOCKED:
-                self._stash = memoryview(bytearray(LENGTH.pack(len(frame))) + frame)
                 self._pause()
             else:
-                self._handling = True
-                self._answer(frame, 0, len(frame))
-                self._handling = False
-                self._send()
+                self._handle_large(large, large.frame)
+        elif not may_go_on:
+            self._await_room()
+
+    def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
+        """A large request has arrived as a whole. It counts against the budget until it is answered."""
+        self._large = None
+        self._state &= ~gate.HAS_LARGE
+        before = self.calls[-1] if self.calls else None
+        self._handling = True
+        try:
+            self._answer(frame, 0, len(frame))
         finally:
+            self._handling = False
             self._listener.release(large)
+            call = self.calls[-1] if self.calls else None
+            if call is None or call is before:
+                large.loan.close()
+            else:
+                call.release = large.loan.close
+        self._send()
 
     # -- requests in
 
     def _consume(self, data: memoryview, at: int, end: int) -> None:
         """Handle the whole requests between `at` and `end`, and keep what is left."""
-        size_max = self._listener.frame_bytes_max
+        at = self._handle_whole(data, at, end)
+        while not self._state & gate.BLOCKED and self._is_whole(data, at, end):  # answers made room for more calls
+            at = self._handle_whole(data, at, end)
+        if self._transport is not None and at < end:
+            self._keep(data, at, end)
+
+    def _is_whole(self, data: memoryview, at: int, end: int) -> bool:
+        """Whether a whole request of a legal size is at `at`."""
+        if end - at < _START.size:
+            return False
+        size: int = LENGTH.unpack_from(data, at)[0]
+        return HEADER_BYTES_MIN <= size <= min(self._listener.frame_bytes_max, end - at - 4)
+
+    def _handle_whole(self, data: memoryview, at: int, end: int) -> int:
+        """Handles requests until one is not whole or may not be handled; returns where that one is."""
+        until_s = perf_counter() + TURN_S
         self._handling = True
-        while end - at >= _START.size and not self._state & gate.BLOCKED:
-            (size,) = LENGTH.unpack_from(data, at)
-            stop = at + 4 + size
-            if not HEADER_BYTES_MIN <= size <= size_max or stop > end:
-                break
+        while not self._state & gate.BLOCKED and self._is_whole(data, at, end):
+            stop = at + 4 + LENGTH.unpack_from(data, at)[0]
             self._answer(data, at + 4, stop)
             at = stop
             if self._out_bytes > WRITE_BYTES_HIGH:
                 self._send()
+            if perf_counter() > until_s:
+                self._yield()
         self._handling = False
         self._send()
-        if self._transport is not None and at < end:
-            self._keep(data, at, end)
+        return at
+
+    def _yield(self) -> None:
+        """Other connections have their turn before the rest of what this one has sent is handled."""
+        self._state |= gate.YIELDED
+        asyncio.get_running_loop().call_soon(self._end_yield)
+
+    def _end_yield(self) -> None:
+        self._state &= ~gate.YIELDED
+        self._go_on()
 
     def _answer(self, data: memoryview, at: int, stop: int) -> None:
         """Answer the request between `at` and `stop`, by the express lane if it may take it."""
@@ -271,7 +285,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """What is between `at` and `end` cannot be handled yet."""
         rest = data[at:end]
         if self._state & gate.BLOCKED:
-            self._stash = memoryview(bytearray(rest))
+            self._stash = memoryview(bytearray(rest)) if data is self._listener.receive_buffer else rest
             self._pause()
             return
         size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else HEADER_BYTES_MIN
@@ -281,23 +295,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif size <= REST_BYTES_MAX:
             self._rest = bytes(rest)
             self._state |= gate.HAS_REST
-        elif self._listener.budget.borrow(size, self._on_room):
-            self._large = self._listener.receive_large(size, data, at + 4, end)
-            self._state |= gate.HAS_LARGE
         else:
-            self._rest = bytes(rest)
-            self._state |= gate.AWAITS_ROOM | gate.HAS_REST
-            self._pause()
+            self._large = large = self._listener.receive_large(size, data, at + 4, end, self._resume)
+            self._state |= gate.HAS_LARGE
+            if not large.loan.charge(len(rest) - 4):
+                self._await_room()
 
-    def _on_room(self, size: int) -> None:
-        """The budget lends the bytes that were asked for."""
-        self._state &= ~(gate.AWAITS_ROOM | gate.HAS_REST)
-        rest, self._rest = self._rest, b""
-        if self._transport is None:
-            self._listener.budget.give_back(size)
-            return
-        self._large = self._listener.receive_large(size, memoryview(rest), 4, len(rest))
-        self._state |= gate.HAS_LARGE
+    def _await_room(self) -> None:
+        """Stop reading until the budget has room for more of a large request."""
+        self._state |= gate.AWAITS_ROOM
+        self._pause()
+
+    def _resume(self) -> None:
+        """Not at once: whoever made room is in the middle of its own request."""
+        asyncio.get_running_loop().call_soon(self._on_room)
+
+    def _on_room(self) -> None:
+        self._state &= ~gate.AWAITS_ROOM
+        if self._large is not None:
+            self._large.restart_clock()
         self._go_on()
 
     def _pause(self) -> None:
@@ -308,10 +324,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Something that was waited for has happened: handle what is stashed, then read on."""
         if self._transport is None or self._state & gate.BLOCKED:
             return
-        if self._stash is not None:
+        large = self._large
+        if large is not None and large.frame is not None:
+            self._handle_large(large, large.frame)
+        if self._stash is not None and not self._state & gate.BLOCKED:
             stash, self._stash = self._stash, None
             self._consume(stash, 0, len(stash))
-        if self._transport is not None and self._stash is None and not self._transport.is_reading():
+        # Also when no request may be handled now: what arrives meanwhile is stashed then.
+        must_wait = self._stash is not None or self._state & gate.AWAITS_ROOM
+        if self._transport is not None and not must_wait and not self._transport.is_reading():
             self._transport.resume_reading()
 
     def _handle(self, frame: memoryview) -> None:
@@ -319,7 +340,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         started_s = perf_counter()
         try:
             header = read_request_header(frame)
-            api_key, version, correlation_id, client_id, at = header
+            api_key, version, *_, at = header
             route = self._listener.route(api_key, version)
             if route is None:
                 self._refuse(header)
@@ -329,27 +350,40 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 return
             if route.flexible:
                 at = skip_tags(frame, at)
-            request: Any = decode(route.request, version, frame, at)
+            request: Any = decode(route.api.request, version, frame, at, route.inline_max)
         except MalformedRequest as error:
             self.close("malformed", str(error))
             return
-        call = Call(api_key, version, correlation_id, client_id, started_s, len(frame), self.peer, self._on_answer)
-        self._expect(call)
-        result = route.handler(request, call, self._listener.broker)
+        except TooManyElements:
+            # Decoded over several iterations of the loop: by then another connection has read into a shared buffer.
+            kept = bytes(frame) if len(frame) <= RECEIVE_BYTES else frame
+            call = self._expect(header, started_s, len(frame))
+            assert route is not None
+            self._run(handle_large(route.api, kept, at, call, self._listener.broker), call)
+            return
+        call = self._expect(header, started_s, len(frame))
+        result = route.api.handler(request, call, self._listener.broker)
         if isinstance(result, Coroutine):
-            self._state |= gate.HAS_TASK
-            self.task = asyncio.get_running_loop().create_task(self._wait(result, call))
-        elif result is not None or call.parts is not None:
-            if call.parts is None:
+            self._run(result, call)
+        elif result is not None or call.is_answered:
+            if not call.is_answered:
                 call.answer(result)
             self._collect()
             # It may come again: let it take the express lane then.
             learn(self.lanes, frame, request, self._listener.broker)
 
+    def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
+        """Run a handler that waits; the next request of this connection is handled when it is done."""
+        self._state |= gate.HAS_TASK
+        self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
+
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Run a handler that waits. Whatever it raises ends the connection and is logged."""
+        """Whatever the handler raises ends the connection; if the client is not to blame, it is logged, too."""
+        result = None
         try:
             result = await work
+        except MalformedRequest as error:
+            self.close("malformed", str(error))
         except BaseException:
             self.close("handler_failed")
             raise
@@ -365,56 +399,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.close("unsupported", f"API {header.api_key} version {header.version} is not served")
             return
         # A client that is newer than this broker is told what there is, in the oldest words (KIP-511).
-        call = Call(
-            header.api_key, 0, header.correlation_id, header.client_id, perf_counter(), 0, self.peer, self._on_answer
-        )
-        self._expect(call)
-        call.answer(served(ErrorCode.UNSUPPORTED_VERSION))
-
-    # -- answers out
-
-    def _expect(self, call: Call) -> None:
-        self.calls.append(call)
-        self._state |= gate.HAS_CALLS if len(self.calls) < CALLS_MAX else gate.HAS_CALLS | gate.HAS_MANY_CALLS
+        self._expect(header._replace(version=0), perf_counter(), 0).answer(served(ErrorCode.UNSUPPORTED_VERSION))
 
     def _on_answer(self, call: Call) -> None:
         if not self._handling:
             self._send()
-            if self._stash is not None:
+            if self._stash is not None or self._large is not None:
                 self._go_on()
-
-    def _collect(self) -> None:
-        """Queue every answer whose turn it is."""
-        calls = self.calls
-        now_s = perf_counter()
-        while calls and calls[0].parts is not None:
-            call = calls.popleft()
-            parts = call.parts
-            assert parts is not None
-            self._out += parts
-            self._hang_up = self._hang_up or call.hang_up
-            size = sum(map(len, parts))
-            self._out_bytes += size
-            self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
-        if len(calls) < CALLS_MAX:
-            self._state &= ~gate.HAS_MANY_CALLS if calls else ~(gate.HAS_MANY_CALLS | gate.HAS_CALLS)
-
-    def _send(self) -> None:
-        """Write everything that is queued, in one go."""
-        if self.calls:
-            self._collect()
-        if self._transport is None:
-            return
-        if self._out:
-            out, self._out = self._out, []
-            self._write(out, self._out_bytes)
-            self._out_bytes = 0
-        if self._hang_up:
-            self._transport.close()
-
-    def _write(self, out: list[Buffer], size: int) -> None:
-        assert self._transport is not None
-        if size > JOIN_BYTES_MAX:
-            self._transport.writelines(out)
-        else:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))

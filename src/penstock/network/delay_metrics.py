@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from penstock.broker.delays.hosting import DelayHosting
 from penstock.broker.delays.stats import BOUNDS_MS
+from penstock.network.exposition import PACE
 
 TOPICS_MAX: Final = 1000
 """Topics that are told of one by one: a scrape stays small whatever there is."""
@@ -18,9 +19,11 @@ class DelayMetrics:
     def __init__(self, hosting: DelayHosting) -> None:
         self._hosting = hosting
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
         counts: dict[str, int] = {}
-        for found in self._hosting:
+        for looked, found in enumerate(self._hosting, 1):
+            if looked % PACE == 0:
+                yield None
             name = found.partition.name.topic
             counts[name] = counts.get(name, 0) + found.machine.pending_count
         pending = GaugeMetricFamily(

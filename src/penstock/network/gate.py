@@ -1,4 +1,4 @@
-"""What a connection may be in the middle of, as bits: one look tells whether it is free."""
+"""The state of a connection as bits: one test tells whether it may handle requests."""
 
 from typing import Final
 
@@ -8,8 +8,10 @@ WRITE_PAUSED: Final = 4
 HAS_TASK: Final = 8
 AWAITS_ROOM: Final = 16
 HAS_MANY_CALLS: Final = 32
-BLOCKED: Final = 63
+ENCODING: Final = 64
+YIELDED: Final = 128
+BLOCKED: Final = 255
 """Any of these: no request is handled."""
-HAS_CALLS: Final = 64
-HAS_REST: Final = 128
-HAS_LARGE: Final = 256
+HAS_CALLS: Final = 256
+HAS_REST: Final = 512
+HAS_LARGE: Final = 1024

@@ -2,6 +2,7 @@
 
 A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
 long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for.
+Pipelined requests are parsed and answered for at most `TURN_S` at a time, so that other connections get their turn.
 """
 
 import asyncio
@@ -10,18 +11,21 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from time import monotonic
 from typing import Final, NamedTuple, cast
-
-import httptools
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
 from penstock.network.budget import Budget
 from penstock.network.heads import CONTINUE, connection_line, head
+from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 4 << 20
-HEADER_BYTES_MAX: Final = 64 << 10
+TURN_S: Final = 0.005
+"""How long one connection may parse and answer pipelined requests before others get their turn.
+
+A request that has begun is answered, so that a turn takes as much longer as the last request of it does.
+"""
 PIPELINED_MAX: Final = 32
 """Requests that wait for the one before them; a client that sends more is not read from until these are answered.
 
@@ -29,8 +33,6 @@ Nor is one whose requests that wait have more bytes than one body may have.
 """
 BUDGET_BYTES: Final = 256 << 20
 """Of all large bodies that are on their way in, or waited for; who wants more is not read from for a while."""
-LARGE_BYTES: Final = 64 << 10
-"""Bodies up to here are not counted."""
 IDLE_S: Final = 75.0
 """A connection that says nothing for this long is closed; longer than load balancers wait by default.
 
@@ -127,7 +129,12 @@ class HttpConnection(asyncio.Protocol):
         self._loan = 0
         self._wanted = 0
         """Bytes of the budget that it waits for."""
-        self._parser = httptools.HttpRequestParser(self)
+        self._reader = RequestReader(self)
+        self._unparsed: bytes | memoryview = b""
+        """Received, and left for the next turn."""
+        self._turn_ends_s = 0.0
+        self._is_turn_over = False
+        self._next_turn: asyncio.Handle | None = None
         self._transport: asyncio.Transport | None = None
         self._ready: deque[_Asked] = deque()
         self._ready_bytes = 0
@@ -144,13 +151,6 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = False
         """Nothing more is read: what was sent last says why."""
         self._owes_continue = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._url = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._header_bytes = 0
-        self._body: bytes | bytearray = b""
 
     # -- the transport's side
 
@@ -177,8 +177,10 @@ class HttpConnection(asyncio.Protocol):
         self._drop_ready()
         self._budget.give_back(self._loan)
         self._loan = self._wanted = 0
-        if self._idle is not None:
-            self._idle.cancel()
+        self._unparsed = b""
+        for timer in (self._idle, self._next_turn):
+            if timer is not None:
+                timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
 
@@ -201,7 +203,7 @@ class HttpConnection(asyncio.Protocol):
 
     def stop(self) -> None:
         """Close it, unless there is something to be answered first."""
-        if self._asked is None and not self._ready and not self._begun_s:
+        if self._asked is None and not self._ready and not self._begun_s and not self._unparsed:
             self.close()
 
     def pause_writing(self) -> None:
@@ -210,25 +212,58 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_choked = False
-        self._work()
-        self._read_or_rest()
+        self._take_turn()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
             return
         self._heard_s = self._loop.time()
+        if len(data) <= FEED_BYTES and not self._unparsed:  # what comes is mostly one request
+            self._turn_ends_s = self._heard_s + TURN_S
+            self._is_turn_over = False
+            self._parse(data)
+            return
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        self._take_turn()
+
+    # -- turns: what is left to do is done later if there is much of it
+
+    def _take_turn(self) -> None:
+        """Answer and parse what is there, for as long as a turn may take."""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        self._turn_ends_s, self._is_turn_over = monotonic() + TURN_S, False
+        self._work()
+        while self._unparsed and not self._ready and not self._wanted:
+            if self._is_turn_over:
+                self._yield()
+                break
+            count = self._reader.feed_bytes_max
+            data, self._unparsed = self._unparsed[:count], self._unparsed[count:]
+            self._parse(data)
+            self._is_turn_over = monotonic() >= self._turn_ends_s
+        self._ask_for_body()
+        self._read_or_rest()
+
+    def _yield(self) -> None:
+        """Lets others have their turn; the rest follows then."""
+        if self._next_turn is None and self._transport is not None:
+            self._next_turn = self._loop.call_soon(self._take_turn)
+
+    def _parse(self, data: bytes | memoryview) -> None:
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail(HTTPStatus.BAD_REQUEST, "this server has nothing to upgrade to")
-        except httptools.HttpParserError as error:
-            self._fail(HTTPStatus.BAD_REQUEST, f"not an HTTP request: {error.__context__ or error}")
+            self._reader.feed(data)
+        except BadRequest as error:
+            self._fail(error.status, error.reason)
+        if self._reader.is_reading and not self._begun_s:
+            self._begun_s = self._heard_s
 
     def _read_or_rest(self) -> None:
         """Read on, unless the client is too far ahead of its answers."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_ahead = len(self._ready) >= PIPELINED_MAX or self._ready_bytes >= BODY_BYTES_MAX
+        is_ahead = len(self._ready) >= PIPELINED_MAX or self._ready_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
         rests = self._is_choked or is_ahead or self._wanted > 0
         if rests != self._is_paused:
             self._is_paused = rests
@@ -240,39 +275,18 @@ class HttpConnection(asyncio.Protocol):
     def _fail(self, status: HTTPStatus, reason: str) -> None:
         """Say what is wrong with what has come, after all that was asked before; then hang up."""
         if not self._is_ending:
-            self._is_ending = True
+            self._is_ending, self._unparsed = True, b""
             refusal = HttpResponse(status=status, body=reason.encode() + b"\n")
             self._take(_Asked(_NO_REQUEST, keeps_alive=False, is_old=False, response=refusal))
 
     # -- the parser's side
 
-    def on_message_begin(self) -> None:
-        self._begun_s = self._heard_s
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-        if len(self._url) > HEADER_BYTES_MAX:
-            self._fail(HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL has at most {HEADER_BYTES_MAX} bytes")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name, headers = name.lower(), self._headers
-        # One that comes twice means what it would mean with a comma (RFC 9110, 5.3).
-        headers[name] = value if name not in headers else headers[name] + b"," + value
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > HEADER_BYTES_MAX:
-            self._fail(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers have at most {HEADER_BYTES_MAX} bytes")
-
-    def on_headers_complete(self) -> None:
-        length = self._headers.get(b"content-length", b"")
-        size = int(length) if length.isdigit() else 0
-        if b"transfer-encoding" in self._headers:
-            size = BODY_BYTES_MAX  # nobody knows before it is there
-        if size > BODY_BYTES_MAX:  # before it is sent
-            self._fail(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {BODY_BYTES_MAX} bytes")
+    def head_read(self, body_bytes: int, expects_continue: bool) -> None:
+        if self._is_ending:
             return
-        if size > LARGE_BYTES:
-            self._borrow(size)
-        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+        if body_bytes > LARGE_BYTES:
+            self._borrow(body_bytes)
+        if expects_continue:
             self._owes_continue = True
             self._ask_for_body()
 
@@ -291,7 +305,10 @@ class HttpConnection(asyncio.Protocol):
         self._loan, self._wanted = size, 0
         self._begun_s = self._heard_s = self._loop.time()
         self._ask_for_body()
-        self._read_or_rest()
+        if self._unparsed:
+            self._yield()  # not now: it is another connection's turn
+        else:
+            self._read_or_rest()
 
     def _ask_for_body(self) -> None:
         """Tell a client to go on, when everything that it asked before is answered and there is room for more."""
@@ -300,41 +317,11 @@ class HttpConnection(asyncio.Protocol):
             self._owes_continue = False
             self._transport.write(CONTINUE)
 
-    def on_body(self, body: bytes) -> None:
-        if len(self._body) + len(body) > BODY_BYTES_MAX:
-            self._fail(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {BODY_BYTES_MAX} bytes")
-        elif not self._body:
-            self._body = body  # most come in one piece
-        else:
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += body
-
-    def on_message_complete(self) -> None:
+    def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
         if self._is_ending:
             return
-        url, query = self._url, b""
-        if not url.startswith(b"/"):
-            try:
-                parsed = httptools.parse_url(url)
-            except httptools.HttpParserInvalidURLError:
-                self._fail(HTTPStatus.BAD_REQUEST, "the URL cannot be parsed")
-                return
-            url, query = parsed.path or b"/", parsed.query or b""
-        elif b"?" in url or b"#" in url:
-            url, _, query = url.partition(b"#")[0].partition(b"?")
-        request = HttpRequest(
-            self._parser.get_method(),
-            url.decode("latin-1"),
-            query.decode("latin-1"),
-            self._headers,
-            bytes(self._body),
-        )
-        keeps_alive = self._parser.should_keep_alive()
-        is_old = b"connection" in self._headers and self._parser.get_http_version() == "1.0"
         loan, self._loan, self._wanted = self._loan, 0, 0
         self._owes_continue, self._begun_s = False, 0.0
-        self._begin()
         self._take(_Asked(request, keeps_alive, is_old, None, loan))
 
     # -- answering
@@ -349,6 +336,9 @@ class HttpConnection(asyncio.Protocol):
     def _work(self) -> None:
         """Answer what can be answered now, in the order in which it was asked."""
         while self._ready and self._asked is None and not self._is_choked:
+            if self._is_turn_over:
+                self._yield()
+                break
             asked = self._ready.popleft()
             self._ready_bytes -= len(asked.request.body)
             try:
@@ -360,6 +350,7 @@ class HttpConnection(asyncio.Protocol):
                 self._write(asked, found)
                 if asked.loan:
                     self._budget.give_back(asked.loan)
+                self._is_turn_over = monotonic() >= self._turn_ends_s
                 continue
             self._asked = asked
             self._waiting = asyncio.ensure_future(found)
@@ -379,9 +370,7 @@ class HttpConnection(asyncio.Protocol):
             logger.error("http_failed path=%r", asked.request.path, exc_info=error)
         self._heard_s = self._loop.time()
         self._write(asked, _FAILED if error is not None else waiting.result())
-        self._work()
-        self._ask_for_body()
-        self._read_or_rest()
+        self._take_turn()
 
     def _write(self, asked: _Asked, response: HttpResponse) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -395,7 +384,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._transport.writelines((start, response.body))
         if not keeps_alive:
-            self._is_ending = True
+            self._is_ending, self._unparsed = True, b""
             self._drop_ready()
             self._transport.close()
 

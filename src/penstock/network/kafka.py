@@ -4,16 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.broker.broker import Broker
-from penstock.broker.registry import APIS
+from penstock.broker.large_requests import inline_max
+from penstock.broker.registry import APIS, Api
 from penstock.cluster.image import ClusterImage
-from penstock.network.budget import Budget
+from penstock.network.budget import ReceiveBudget
 from penstock.network.connection import KafkaConnection
 from penstock.network.large import RECEIVE_BYTES, Buffers, LargeRequest
-
-STALLED_S: Final = 30.0
 
 
 class Probe(Protocol):
@@ -28,12 +27,13 @@ class Probe(Protocol):
     def refused(self, kind: str) -> None: ...
 
 
-class _Route(NamedTuple):
+class Route(NamedTuple):
     """How to read and handle one version of one API."""
 
-    request: type
-    handler: Callable[..., Any]
+    api: Api
     flexible: bool
+    inline_max: int
+    """Array elements of a request that is decoded and handled without a break."""
 
 
 class KafkaListener:
@@ -48,15 +48,15 @@ class KafkaListener:
         self.frame_bytes_max: int = broker.configs["socket.request.max.bytes"]
         self.connections_max: int = broker.configs["max.connections"]
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
-        self.budget = Budget(broker.configs["queued.max.request.bytes"])
+        self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._broker_configs = broker.image.broker_configs
         self._all_gone: asyncio.Event | None = None
-        self._routes: dict[tuple[int, int], _Route | None] = {}
+        self._routes: dict[tuple[int, int], Route | None] = {}
 
     def __call__(self) -> KafkaConnection:
         return KafkaConnection(self)
 
-    def route(self, api_key: int, version: int) -> _Route | None:
+    def route(self, api_key: int, version: int) -> Route | None:
         """None if this broker does not serve that version of that API."""
         try:
             return self._routes[api_key, version]
@@ -64,30 +64,32 @@ class KafkaListener:
             api = APIS.get(api_key)
             if api is None or version not in api.versions:
                 return None
-            found = _Route(api.request, api.handler, version >= api.flexible_from)
+            found = Route(api, version >= api.flexible_from, inline_max(api_key))
             self._routes[api_key, version] = found
             return found
 
-    def receive_large(self, size: int, data: memoryview, at: int, end: int) -> LargeRequest:
-        """A place for a request of `size` bytes, whose first ones stand in `data` from `at` to `end`.
+    def receive_large(
+        self, size: int, data: memoryview, at: int, end: int, resume: Callable[[], None]
+    ) -> LargeRequest:
+        """A place for a request of `size` bytes, whose first ones are in `data` from `at` to `end`.
 
         Where they were read into the shared buffer, and the rest fits behind, that becomes the place, and another
-        buffer the shared one: nothing is copied.
+        buffer the shared one: nothing is copied. `resume`: see ReceiveBudget.
         """
+        loan = self.budget.open(resume)
         buffer = self._buffers.take() if size <= RECEIVE_BYTES else None
         if buffer is None:
-            return LargeRequest(size, data[at:end])
+            return LargeRequest.alone(size, data[at:end], loan)
         if data is self.receive_buffer and at + size <= len(data):
             self.receive_buffer = buffer
-            return LargeRequest.within(data, at, size, end - at)
+            return LargeRequest.within(data, at, size, end - at, loan)
         buffer[: end - at] = data[at:end]
-        return LargeRequest.within(buffer, 0, size, end - at)
+        return LargeRequest.within(buffer, 0, size, end - at, loan)
 
     def release(self, large: LargeRequest) -> None:
-        """A request that `receive_large` made a place for is done with."""
+        """Take back the buffer of a request that was handled."""
         if large.borrowed is not None:
             self._buffers.give(large.borrowed)
-        self.budget.give_back(large.size)
 
     def apply(self, image: ClusterImage) -> None:
         """The broker's settings may have changed, by which requests took the express lane."""
@@ -103,15 +105,15 @@ class KafkaListener:
             connection.report()
 
     def tidy(self) -> None:
-        """Close connections that said nothing for long, sooner if others wait for what they hold."""
+        """Close connections that are idle, or send a large request too slowly."""
         self._buffers.shrink()
         now_s = perf_counter()
         for connection in list(self.connections):
             silent_s = connection.silent_s(now_s)
             if silent_s > self.idle_s and not connection.calls:
                 connection.close("idle")
-            elif connection.is_receiving and silent_s > STALLED_S and self.budget.is_contended:
-                connection.close("stalled")
+            elif connection.is_slow(now_s):
+                connection.close("slow")
 
     async def drain(self, timeout_s: float) -> None:
         """Take no more requests, let those under way end, and close; what is left after the timeout is cut off."""

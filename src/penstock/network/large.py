@@ -1,14 +1,18 @@
-"""What requests may take: those too large for the shared receive buffer, while they arrive; buffers used again."""
+"""Memory for requests that are too large for the shared receive buffer, while they arrive; buffers used again."""
 
 import mmap
 from typing import Final
+
+from penstock.network.budget import Loan
 
 REST_BYTES_MAX: Final = 32 << 10
 """Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
 """For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
-FIRST_BYTES: Final = 4 << 20
 RECEIVE_BYTES: Final = 1 << 20
+RATE_MIN: Final = 4 << 10
+"""Bytes per second at which a large request must arrive, over RATE_S: else its connection is closed."""
+RATE_S: Final = 30.0
 BUFFERS_MAX: Final = 16
 """Beside the shared one; then requests get memory of their own."""
 
@@ -45,39 +49,59 @@ class Buffers:
 
 
 class LargeRequest:
-    """A buffer that grows with what arrives: a length that was announced costs nothing by itself."""
+    """A request that arrives in pieces. Its memory is mapped, not filled: an announced length costs nothing."""
 
-    __slots__ = ("_buffer", "_have", "borrowed", "size")
+    __slots__ = ("_buffer", "_checked_bytes", "_checked_s", "_have", "borrowed", "loan", "size")
 
-    def __init__(self, size: int, start: memoryview) -> None:
+    def __init__(self, size: int, buffer: memoryview, have: int, loan: Loan) -> None:
         self.size = size
-        self._have = len(start)
-        self._buffer = memoryview(bytearray(min(size, max(FIRST_BYTES, self._have))))
-        self._buffer[: self._have] = start
+        self._buffer = buffer
+        self._have = have
+        self._checked_s = 0.0
+        self._checked_bytes = 0
+        self.loan = loan
         self.borrowed: memoryview | None = None
-        """To be given back when the request is done."""
+        """A receive buffer to be given back when the request is done."""
 
     @classmethod
-    def within(cls, buffer: memoryview, at: int, size: int, have: int) -> "LargeRequest":
+    def alone(cls, size: int, start: memoryview, loan: Loan) -> "LargeRequest":
+        """In memory of its own."""
+        # Not a bytearray, which is filled with zeros first, and copied when it grows.
+        buffer = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        buffer[: len(start)] = start
+        return cls(size, buffer, len(start), loan)
+
+    @classmethod
+    def within(cls, buffer: memoryview, at: int, size: int, have: int, loan: Loan) -> "LargeRequest":
         """In place: all of the request fits where its beginning was read."""
-        self = cls.__new__(cls)
-        self.size = size
-        self._have = have
-        self._buffer = buffer[at : at + size]
+        self = cls(size, buffer[at : at + size], have, loan)
         self.borrowed = buffer
         return self
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
-        return self._buffer[self._have :]
+        return self._buffer[self._have : self._have + RECEIVE_BYTES]
 
-    def add(self, count: int) -> memoryview | None:
-        """`count` bytes were put there; the whole request, once it is."""
+    def add(self, count: int) -> None:
+        """`count` bytes were put there."""
         self._have += count
-        if self._have == self.size:
-            return self._buffer
-        if self._have == len(self._buffer):
-            grown = memoryview(bytearray(min(self.size, 2 * self._have)))
-            grown[: self._have] = self._buffer
-            self._buffer = grown
-        return None
+
+    @property
+    def frame(self) -> memoryview | None:
+        """The whole request, once it has arrived."""
+        return self._buffer if self._have == self.size else None
+
+    def restart_clock(self) -> None:
+        """The broker did not read for a while: the sender is not to blame."""
+        self._checked_s = 0.0
+
+    def is_slow(self, now_s: float) -> bool:
+        """Whether less than RATE_MIN arrived for RATE_S; to be asked now and then."""
+        if not self._checked_s:
+            self._checked_s, self._checked_bytes = now_s, self._have
+        elapsed_s = now_s - self._checked_s
+        if elapsed_s < RATE_S:
+            return False
+        arrived = self._have - self._checked_bytes
+        self._checked_s, self._checked_bytes = now_s, self._have
+        return arrived < RATE_MIN * elapsed_s

@@ -1,40 +1,20 @@
 """Counters that cost next to nothing to keep, and their text for Prometheus."""
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
-from copy import copy
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.samples import Sample
 
+from penstock.log.log import Log
 from penstock.network.cluster_metrics import ClusterMetrics
+from penstock.network.exposition import PACE, Collector, LargeGauge, text_pieces
 from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
 """Latencies are counted by powers of two of a microsecond, up to about a minute."""
-
-
-PAUSE: Final = None
-"""What a collector yields between metrics when it has looked at many things: the event loop may do others now."""
-SLICE: Final = 1000
-"""Partitions that are looked at, or lines that are written, between two pauses."""
-
-
-class Collector(Protocol):
-    def collect(self) -> Iterator[Metric | None]: ...
-
-
-class _Family:
-    """A registry of one metric, or of some of its samples."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> list[Metric]:
-        return [self._metric]
 
 
 class ApiMetrics:
@@ -84,18 +64,11 @@ class Metrics:
 
     # -- Prometheus's side
 
-    async def text(self) -> bytes:
-        """All metrics. A broker may have ten thousand partitions or topics: they are told in slices."""
-        parts: list[bytes] = []
-        for metric in self.collect():
-            if metric is not None:
-                for piece in _lines(metric):
-                    parts.append(piece)
-                    await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        return b"".join(parts)
+    def text(self) -> Iterator[bytes]:
+        """Yields the text of all metrics, in pieces that each take about a millisecond to make."""
+        return text_pieces(self.collect())
 
-    def collect(self) -> Iterator[Metric | None]:
+    def collect(self) -> Iterator[Metric | LargeGauge | None]:
         yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=self._connections)
         yield CounterMetricFamily(
             "penstock_connections_accepted", "Kafka connections ever accepted", value=self._connected
@@ -129,36 +102,22 @@ class Metrics:
             latency.add_metric([name], rows, api.seconds)
         yield from (latency, bytes_in, bytes_out)
 
-    def _collect_logs(self) -> Iterator[Metric | None]:
-        sizes = GaugeMetricFamily("penstock_log_bytes", "Bytes of a topic's logs", labels=["topic"])
-        ends = GaugeMetricFamily("penstock_log_end_offset", "Sum of a topic's end offsets", labels=["topic"])
-        segments = GaugeMetricFamily("penstock_log_segments", "Segments of a topic's logs", labels=["topic"])
-        offline = seen = 0
-        for topic, table in list(self._partitions.by_name.items()):
-            seen += 1 + len(table)
-            if seen >= SLICE:
-                seen = 0
-                yield PAUSE
-            logs = [partition.log for partition in table.values() if partition.is_online]
-            offline += len(table) - len(logs)
-            sizes.add_metric([topic], sum(log.size_bytes for log in logs))
-            ends.add_metric([topic], sum(log.end_offset for log in logs))
-            segments.add_metric([topic], sum(len(log.segments) for log in logs))
-        yield from (sizes, ends, segments)
+    def _collect_logs(self) -> Iterator[Metric | LargeGauge | None]:
+        yield self._by_topic("penstock_log_bytes", "Bytes of a topic's logs", lambda log: log.size_bytes)
+        yield self._by_topic("penstock_log_end_offset", "Sum of a topic's end offsets", lambda log: log.end_offset)
+        yield self._by_topic("penstock_log_segments", "Segments of a topic's logs", lambda log: len(log.segments))
+        offline = 0
+        for looked, table in enumerate(list(self._partitions.by_name.values()), 1):
+            offline += sum(not partition.is_online for partition in table.values())
+            if looked % PACE == 0:
+                yield None
         yield GaugeMetricFamily("penstock_offline_partitions", "Partitions that cannot be served", value=offline)
 
+    def _by_topic(self, name: str, documentation: str, measure: Callable[[Log], int]) -> LargeGauge:
+        def samples() -> Iterator[Sample]:
+            for topic in list(self._partitions.by_name):
+                table = self._partitions.by_name.get(topic, {})  # it may have been deleted meanwhile
+                sizes = [measure(partition.log) for partition in table.values() if partition.is_online]
+                yield Sample(name, {"topic": topic}, sum(sizes))
 
-def _lines(metric: Metric) -> Iterator[bytes]:
-    """The text of a metric, a slice of its samples at a time."""
-    if len(metric.samples) <= SLICE:
-        yield _text(metric)
-        return
-    for first in range(0, len(metric.samples), SLICE):
-        some = copy(metric)
-        some.samples = metric.samples[first : first + SLICE]
-        text = _text(some)
-        yield text if not first else b"".join(line for line in text.splitlines(True) if not line.startswith(b"#"))
-
-
-def _text(metric: Metric) -> bytes:
-    return generate_latest(cast(Any, _Family(metric)))
+        return LargeGauge(name, documentation, samples())

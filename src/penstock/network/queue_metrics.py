@@ -11,6 +11,8 @@ from penstock.foundation.clock import Clock
 
 QUEUES_MAX: Final = 1000
 """Queues that are told of one by one: a scrape stays small whatever there is."""
+QUEUE_PACE: Final = 20
+"""Partitions of queues that are looked at before others are served: each is a look at its log, too."""
 
 
 class QueueMetrics:
@@ -20,7 +22,7 @@ class QueueMetrics:
         self._service = service
         self._clock = clock
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
         messages = GaugeMetricFamily(
             "penstock_queue_messages",
             "Messages of a queue on partitions led here, by what they wait for",
@@ -32,8 +34,13 @@ class QueueMetrics:
             labels=["queue"],
         )
         queues = self._service.queues()
+        looked = 0
         for name in sorted(queues)[:QUEUES_MAX]:
             partitions = self._service.hosting.of_topic(queues[name].topic_id)
+            looked += len(partitions)
+            if looked >= QUEUE_PACE:
+                looked = 0
+                yield None
             if not partitions:
                 continue
             counts = sum_counts(self._service.counting.estimate(partition, name) for partition in partitions)

@@ -1,10 +1,14 @@
-"""What the HTTP port has besides queues: how the broker is, for whoever watches over it."""
+"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
+from time import monotonic
 from typing import Final
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
+from penstock.foundation.steps import Steps
+from penstock.foundation.time_slices import TimeSlices
 
 _NOTHING: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
@@ -19,10 +23,15 @@ _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"n
 class Site:
     """Answers every HTTP request of a broker; those of the SQS API by way of `queues`."""
 
-    def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Iterator[bytes]]) -> None:
+        """`metrics` yields the text of /metrics in pieces."""
         self._is_ready = is_ready
         self._metrics = metrics
+        self._scraping = asyncio.Lock()
+        self._scrapes = 0
+        self._scraped: HttpResponse | None = None
         self.queues: Answer | None = None
+        self.slices = TimeSlices(monotonic)
 
     def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         if b"x-amz-target" in request.headers:
@@ -33,14 +42,30 @@ class Site:
             case "/readyz":
                 return _READY if self._is_ready() else _NOT_READY
             case "/metrics":
-                return self._tell_metrics()
+                return self._scrape()
         # The Query protocol names its action among the parameters: those of the URL, or of a form.
         if request.method == b"POST" or "Action=" in request.query:
             return self._to_queues(request)
         return _NOTHING
 
-    async def _tell_metrics(self) -> HttpResponse:
-        return HttpResponse(body=await self._metrics(), content_type="text/plain; version=0.0.4; charset=utf-8")
+    async def _scrape(self) -> HttpResponse:
+        """Writes the metrics, once at a time: all who ask while they are written share the next text."""
+        before = self._scrapes
+        async with self._scraping:
+            if self._scrapes > before and self._scraped is not None:
+                return self._scraped
+            self._scrapes += 1
+            self._scraped = None
+            body = await self.slices.run(self._metrics_steps())
+            self._scraped = HttpResponse(body=body, content_type="text/plain; version=0.0.4; charset=utf-8")
+            return self._scraped
+
+    def _metrics_steps(self) -> Steps[bytes]:
+        pieces = []
+        for piece in self._metrics():
+            pieces.append(piece)
+            yield
+        return b"".join(pieces)
 
     def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
         """To those for whom there is no room. Whoever watches over the broker must not take it for dead."""

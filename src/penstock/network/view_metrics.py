@@ -27,10 +27,11 @@ class ViewMetrics:
     def __init__(self, service: ViewService) -> None:
         self._service = service
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
         counts = self._service.counts
         for field, name, text in COUNTERS:
             family = CounterMetricFamily(name, text, labels=["view"])
             for view in sorted(counts)[:VIEWS_MAX]:
                 family.add_metric([view], getattr(counts[view], field))
+            yield None
             yield family

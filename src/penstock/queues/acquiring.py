@@ -41,11 +41,14 @@ def acquire(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> 
 def _take_one(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> Acquired | None:
     """The shortest way to what most receives come to: the next fresh message. None if it is not that simple."""
     fresh = fresh_of(delivery, command)
-    if not fresh or fresh[0].due_ms > now_ms or (command.whole_ranges and len(fresh) > 1):
+    if not fresh or fresh[0].due_ms > now_ms:
+        return None
+    is_only = len(fresh) == 1 and fresh[0].run == 1
+    if command.whole_ranges and not is_only:
         return None
     offset = fresh[0].offset
     due_ms = now_ms + command.visibility_ms
-    draft.position(delivery, max(offset + 1, command.fresh_end) if len(fresh) == 1 else offset + 1)
+    draft.position(delivery, max(offset + 1, command.fresh_end) if is_only else offset + 1)
     draft.put(delivery, Parcel(offset, offset, 1, due_ms, command.holder, now_ms))
     return Acquired(offset, offset, 1, now_ms, due_ms)
 
@@ -98,16 +101,21 @@ class _Hands:
             if one.due_ms > now_ms:
                 early.append(one)
                 continue
-            bytes_left -= one.size
-            if want <= 0 or (bytes_left < 0 and not is_first):
+            count = min(one.run, want)
+            if one.size * count > bytes_left:
+                count = min(count, max(bytes_left // one.size, 1 if is_first else 0))
+            if count <= 0:
                 break
             if early:
                 set_aside(self._draft, delivery, early)
                 early = []
-            self._hold(one.offset, one.offset, 1, now_ms)
-            end = one.offset + 1
-            want -= 1
+            self._hold(one.offset, one.offset + count - 1, 1, now_ms)
+            end = one.offset + count
+            bytes_left -= one.size * count
+            want -= count
             is_first = False
+            if count < one.run:
+                break
         else:
             if early and command.looks_on:
                 set_aside(self._draft, delivery, early)
@@ -147,8 +155,14 @@ def fresh_of(delivery: Delivery, command: Acquire | Claim) -> Sequence[Fresh] | 
         return None
     fresh, end = command.fresh, delivery.end
     if fresh and fresh[0].offset < end:
-        return [one for one in fresh if one.offset >= end]
+        return [_from(one, end) for one in fresh if one.offset + one.run > end]
     return fresh
+
+
+def _from(fresh: Fresh, end: int) -> Fresh:
+    """What is at an offset or behind it."""
+    passed = end - fresh.offset
+    return fresh._replace(offset=end, run=fresh.run - passed) if passed > 0 else fresh
 
 
 def set_aside(draft: Draft, delivery: Delivery, early: Sequence[Fresh]) -> None:

@@ -112,9 +112,10 @@ class _Claims:
     def take_fresh(self) -> int:
         """Look at messages up to the last that is wanted, and claim those that are; up to where that is done."""
         delivery, command = self._delivery, self._command
-        fresh = fresh_of(delivery, command)
-        if fresh is None:
+        found = fresh_of(delivery, command)
+        if found is None:
             return delivery.end - 1
+        fresh = [single for one in found for single in _singles(one)]
         starts = [first for first, _ in command.ranges]
         wanted_to = command.ranges[-1][1]
         is_fifo = command.settings.is_fifo
@@ -155,3 +156,12 @@ class _Claims:
         """The group's end: behind what was looked at, and behind what is no message if that was all."""
         end = looked[-1].offset + 1 if looked else self._delivery.end
         return max(end, self._command.fresh_end) if len(looked) == len(fresh) else end
+
+
+def _singles(fresh: Fresh) -> Iterator[Fresh]:
+    """Messages one by one: of a run, some may be wanted and others not."""
+    if fresh.run == 1:
+        yield fresh
+        return
+    for offset in range(fresh.offset, fresh.offset + fresh.run):
+        yield fresh._replace(offset=offset, run=1)

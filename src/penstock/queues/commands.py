@@ -25,7 +25,7 @@ class Destination(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """One message at or above the group's end, as the shell has read it from the log."""
+    """A message at or above the group's end, as the shell has read it from the log; or several in a row."""
 
     offset: int
     due_ms: int = 0
@@ -33,6 +33,9 @@ class Fresh(NamedTuple):
     size: int = 0
     group: str = ""
     """The message group, in a FIFO queue."""
+    run: int = 1
+    """How many messages from `offset` on, each of `size` bytes: batches that stay closed are not counted one by one.
+    More than one only where messages have no due times and no message groups."""
 
 
 class Acquire(NamedTuple):
@@ -64,6 +67,19 @@ class Acquire(NamedTuple):
     repeat: bool = False
     """What this holder has in flight is given again, its deadline renewed (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
+
+
+class Reschedule(NamedTuple):
+    """The clock was set: deadlines that are not over move along with it. The reply is what to go on with, or None.
+
+    Where time goes back, the machine's own goes back with the first part: send that after the clock is changed here.
+    """
+
+    by_ms: int
+    group: str = ""
+    """Go on with this group, or begin with the first."""
+    first: int = 0
+    """Go on with messages from this offset on."""
 
 
 class Acquired(NamedTuple):

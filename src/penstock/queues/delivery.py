@@ -121,6 +121,11 @@ class Delivery:
             else:
                 self._refresh(parcel.group)
 
+    def set_clock_back(self, by_ms: int) -> None:
+        """The machine's time goes on from an earlier one (`by_ms` is negative); what was due stays available."""
+        if by_ms < 0:
+            self._now_ms += by_ms
+
     def put(self, parcel: Parcel) -> None:
         """A parcel begins, or has another fate."""
         first = parcel.first

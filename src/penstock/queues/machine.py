@@ -24,6 +24,7 @@ from penstock.queues.commands import (
     MoveFailed,
     NeedProducer,
     Purge,
+    Reschedule,
     SetPosition,
     SetProducer,
     Settle,
@@ -49,6 +50,7 @@ from penstock.queues.records import (
     read_route,
     route_record,
 )
+from penstock.queues.rescheduling import reschedule
 from penstock.queues.settings import GROUPS_MAX
 from penstock.queues.settling import give_back, settle
 
@@ -60,6 +62,9 @@ HOLDER_CHARS_MAX: Final = 1024
 
 class QueueMachine:
     """Decides who gets which messages, and what becomes of them."""
+
+    keeps_wall_time: Final = True
+    """Its deadlines are times of the wall clock."""
 
     def __init__(self) -> None:
         self._deliveries: dict[str, Delivery] = {}
@@ -79,6 +84,7 @@ class QueueMachine:
             Purge: self._purge,
             Trimmed: self._trim,
             Forget: self._forget,
+            Reschedule: self._reschedule,
         }
 
     # -- asked without the log
@@ -201,6 +207,9 @@ class QueueMachine:
         if delivery is not None:
             self._again_ms = now_ms
             positions.forget(draft, delivery)
+
+    def _reschedule(self, draft: Draft, command: Reschedule, now_ms: int) -> Reschedule | None:
+        return reschedule(draft, self._deliveries, command, now_ms)
 
     def _check_room(self) -> None:
         if len(self._deliveries) >= GROUPS_MAX:

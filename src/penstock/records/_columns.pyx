@@ -254,9 +254,12 @@ def decode(
     if count < 0 or count > view.size // (1 + RECORD_BYTES_MIN):
         raise CorruptMessage(f"{count} records cannot be in {view.size} bytes")
     block = PyBytes_FromStringAndSize(NULL, count * ROW_BYTES)
-    cdef Py_ssize_t decoded = fill_columns(
-        view, PyBytes_AS_STRING(block), count, last_offset_delta, base_offset, base_timestamp, same_timestamp
-    )
+    cdef char* rows = PyBytes_AS_STRING(block)
+    cdef Py_ssize_t decoded
+    with nogil:
+        decoded = fill_columns(
+            view, rows, count, last_offset_delta, base_offset, base_timestamp, same_timestamp
+        )
     if decoded < 0:
         raise CorruptMessage(f"more bytes follow the last of {count} records")
     if decoded < count:
@@ -285,7 +288,7 @@ cdef Py_ssize_t fill_columns(
     int64_t base_offset,
     int64_t base_timestamp,
     bint same_timestamp,
-) noexcept:
+) noexcept nogil:
     """How many records were good before the first bad one; -1 if all were but something follows them."""
     cdef int64_t* offsets = <int64_t*>block
     cdef int64_t* timestamps = offsets + count

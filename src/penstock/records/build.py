@@ -1,8 +1,10 @@
 """Batches from records and records from batches, one Python object a record: for people and small batches."""
 
 import struct
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import InvalidRecord
@@ -10,9 +12,18 @@ from penstock.records import kernel
 from penstock.records.batch import assemble
 from penstock.records.columns import decode_columns
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
-from penstock.records.layout import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Buffer
+from penstock.records.layout import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BinaryColumn,
+    Buffer,
+)
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
+KERNEL_PAIRS_MIN: Final = 64
+"""From so many on, making columns for the compiled loop pays."""
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_VERSION: Final = 0
@@ -103,17 +114,17 @@ def build_pairs(
     attributes: int = 0,
 ) -> bytearray:
     """As `build_batch`, for keys and values of one time and nothing else: what brokers write of their own, often."""
-    parts: list[bytes] = []
-    count = 0
-    for key, value in pairs:
-        head = b"\x00\x00" + _varint(count) + _varint(len(key))  # no attributes, at the batch's time
-        tail = NULL_LENGTH if value is None else _varint(len(value)) + value
-        parts += (_varint(len(head) + len(key) + len(tail) + 1), head, key, tail, b"\x00")  # no headers
-        count += 1
+    pairs = list(pairs)
+    count = len(pairs)
     if not count:
         raise InvalidRecord("a batch needs at least one record")
+    if count >= KERNEL_PAIRS_MIN and kernel.active is not kernel.PURE:
+        key, value = binary_column([key for key, _ in pairs]), binary_column([value for _, value in pairs])
+        body, _ = kernel.active.encode(0, count, key, value, None, timestamp_ms, None)
+    else:
+        body = b"".join(_pair_parts(pairs))
     return assemble(
-        b"".join(parts),
+        body,
         count=count,
         attributes=attributes,
         base_offset=base_offset,
@@ -125,6 +136,26 @@ def build_pairs(
         producer_epoch=producer_epoch,
         base_sequence=-1,
     )
+
+
+def _pair_parts(pairs: Iterable[tuple[bytes, bytes | None]]) -> Iterator[bytes]:
+    for delta, (key, value) in enumerate(pairs):
+        head = b"\x00\x00" + _varint(delta) + _varint(len(key))  # no attributes, at the batch's time
+        tail = NULL_LENGTH if value is None else _varint(len(value)) + value
+        yield from (_varint(len(head) + len(key) + len(tail) + 1), head, key, tail, b"\x00")  # no headers
+
+
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """Values as an Arrow column."""
+    present = [value or b"" for value in values]
+    offsets = array("i", accumulate(map(len, present), initial=0))
+    validity: bytearray | None = None
+    if None in values:
+        validity = bytearray(-(-len(values) // 8))
+        for row, value in enumerate(values):
+            if value is not None:
+                validity[row >> 3] |= 1 << (row & 7)
+    return BinaryColumn(offsets.tobytes(), b"".join(present), validity)
 
 
 Row = tuple[bytes | None, bytes | None, Iterable[tuple[str, bytes | None]]]

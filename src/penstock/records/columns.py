@@ -7,13 +7,24 @@ a record here.
 import sys
 from typing import Final
 
+from penstock.foundation.errors import MessageTooLarge
 from penstock.records import kernel
 from penstock.records.batch import LENGTH_MAX, BatchHeader, assemble, check_shape, read_header
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
-from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
+from penstock.records.layout import (
+    HEADER_BYTES,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+    BinaryColumn,
+    Buffer,
+    HeadersColumn,
+    Ints,
+)
 
 COMPILED: Final = kernel.COMPILED is not None
 
+INLINE_BODY_BYTES: Final = 256 << 10
+"""Batches whose decompressed records are larger are decoded on a thread: it would take the event loop too long."""
 NULL_LENGTH: Final = -1
 ABSENT_LENGTH: Final = -2
 
@@ -84,10 +95,13 @@ class Columns:
 def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Columns:
     """The columns of a whole batch, header and all. The CRC is not checked here: see `check_batch`.
 
-    An uncompressed body is a view into `batch`, which must not change while the columns are in use.
+    An uncompressed body is a view into `batch`, which must not change while the columns are in use. Raises
+    MessageTooLarge if decompressed records take more than `max_bytes`, or if there are more than fit into so many.
     """
     header = read_header(batch)
     check_shape(batch, 0, header)
+    if max_bytes < header.count * RECORD_BYTES_MIN <= header.size_bytes:
+        raise MessageTooLarge(f"{header.count} records take more than the {max_bytes} bytes allowed")
     return columns_of(header, open_body(batch, header, max_bytes))
 
 

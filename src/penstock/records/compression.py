@@ -21,11 +21,12 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 << 10
 
-# Streams are fed in steps: what one step may inflate to (gzip 1032:1, lz4 255:1, zstd 128 KiB for four bytes)
-# bounds how far the output can pass its limit before it is noticed, here by 16 to 32 MiB.
-GZIP_STEP_BYTES = 16 << 10
-LZ4_STEP_BYTES = 64 << 10
-ZSTD_STEP_BYTES = 1 << 10
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_FRAME_BYTES_MIN: Final = 8
+_ZSTD_RLE: Final = 1
+CHUNK_BYTES: Final = 16 << 10
+STEP_BYTES: Final = 1 << 20
+"""What one call of a decompressor gives at most: memory grows with what is there, not with what is allowed."""
 
 
 class Codec(IntEnum):
@@ -74,13 +75,13 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_M
                 raise _too_large(max_bytes)
             return bytes(data)
         case Codec.GZIP:
-            return _inflate(_gzip_stream, data, GZIP_STEP_BYTES, max_bytes)
+            return _inflate(_gzip_stream, data, max_bytes)
         case Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), max_bytes)
         case Codec.LZ4:
-            return _inflate(lz4.frame.LZ4FrameDecompressor, data, LZ4_STEP_BYTES, max_bytes)
+            return _inflate(lz4.frame.LZ4FrameDecompressor, data, max_bytes)
         case Codec.ZSTD:
-            return _inflate(_zstd_stream, data, ZSTD_STEP_BYTES, max_bytes)
+            return _decompress_zstd(data, max_bytes)
 
 
 def unzstd_into(data: Buffer, room: memoryview) -> int | None:
@@ -95,45 +96,101 @@ def unzstd_into(data: Buffer, room: memoryview) -> int | None:
 
 
 class _Stream(Protocol):
-    """Reads one gzip member, LZ4 frame or zstd frame."""
+    """Reads one gzip member or LZ4 frame."""
 
-    def decompress(self, data: Buffer) -> bytes: ...
+    def decompress(self, data: Buffer, max_length: int) -> bytes: ...
     @property
     def eof(self) -> bool: ...
     @property
-    def unused_data(self) -> bytes: ...
+    def unused_data(self) -> bytes | None: ...
 
 
-def _gzip_stream() -> _Stream:
-    return zlib.decompressobj(GZIP_WBITS)
+class _GzipStream:
+    """zlib's object, with what it did not get to kept for the next call, as LZ4's does."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(GZIP_WBITS)
+
+    def decompress(self, data: Buffer, max_length: int) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail or data, max_length)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
 
 
-def _zstd_stream() -> _Stream:
-    return zstandard.ZstdDecompressor().decompressobj()
+_gzip_stream: Final = _GzipStream
 
 
-def _inflate(new_stream: Callable[[], _Stream], data: Buffer, step_bytes: int, max_bytes: int) -> bytes:
+def _inflate(new_stream: Callable[[], _Stream], data: Buffer, max_bytes: int) -> bytes:
     view = memoryview(data)
     pieces: list[bytes] = []
     total = 0
     stream = new_stream()
     try:
-        for at in range(0, len(view), step_bytes):
-            step: Buffer = view[at : at + step_bytes]
-            while step:
+        # In small chunks: what is left of one behind a member is copied, and members may be tiny.
+        for at in range(0, len(view), CHUNK_BYTES):
+            left: Buffer = view[at : at + CHUNK_BYTES]
+            while True:
                 if stream.eof:  # members and frames may follow each other
                     stream = new_stream()
-                piece = stream.decompress(step)
+                wanted = min(STEP_BYTES, max_bytes + 1 - total)
+                piece = stream.decompress(left, wanted)
                 total += len(piece)
                 if total > max_bytes:
                     raise _too_large(max_bytes)
                 pieces.append(piece)
-                step = stream.unused_data if stream.eof else b""
-    except (zlib.error, zstandard.ZstdError, RuntimeError) as error:  # lz4 raises RuntimeError
+                left = (stream.unused_data or b"") if stream.eof else b""
+                if not left and (stream.eof or len(piece) < wanted):
+                    break
+    except (zlib.error, RuntimeError) as error:  # lz4 raises RuntimeError
         raise CorruptMessage(f"compressed records are damaged: {error}") from error
     if not stream.eof:
         raise CorruptMessage(f"compressed records are cut off after {len(view)} bytes")
     return b"".join(pieces)
+
+
+def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    total = 0
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            while piece := reader.read(min(STEP_BYTES, max_bytes + 1 - total)):
+                total += len(piece)
+                if total > max_bytes:
+                    raise _too_large(max_bytes)
+                pieces.append(piece)
+        is_whole = _ends_with_a_frame(memoryview(data))
+    except zstandard.ZstdError as error:
+        raise CorruptMessage(f"compressed records are damaged: {error}") from error
+    if not is_whole:
+        raise CorruptMessage(f"compressed records are cut off after {len(data)} bytes")
+    return b"".join(pieces)
+
+
+def _ends_with_a_frame(data: memoryview) -> bool:
+    """Whether the last zstd frame is whole: a reader of the stream takes the end of its input for the frame's."""
+    at = 0
+    while len(data) - at >= _ZSTD_FRAME_BYTES_MIN:
+        if int.from_bytes(data[at : at + 4], "little") & ~0xF == _ZSTD_SKIPPABLE:
+            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+            continue
+        has_checksum = zstandard.get_frame_parameters(data[at:]).has_checksum
+        at += zstandard.frame_header_size(data[at:])
+        is_last = False
+        while not is_last and len(data) - at >= 3:
+            # RFC 8878, 3.1.1.2: one bit for the last block, two for its type, 21 for its size.
+            block = int.from_bytes(data[at : at + 3], "little")
+            is_last = bool(block & 1)
+            at += 3 + (1 if block >> 1 & 3 == _ZSTD_RLE else block >> 3)
+        if not is_last:
+            return False
+        at += 4 if has_checksum else 0
+    return 0 < at == len(data)
 
 
 def _compress_xerial(data: Buffer) -> bytes:

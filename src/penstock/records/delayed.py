@@ -4,7 +4,9 @@ A record is delayed if it has one of the headers of `foundation/delays.py`: that
 and whenever. So every replica hides the same records.
 """
 
-from collections.abc import Iterable
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from penstock.foundation.delays import (
@@ -24,11 +26,14 @@ from penstock.foundation.ids import uuid_text
 from penstock.records.batch import BatchHeader
 from penstock.records.build import Row
 from penstock.records.columns import ABSENT_LENGTH, Columns, header_column
+from penstock.records.layout import Ints
 from penstock.records.varint import decode_varint, decode_varlong
 
 DELIVERED_SEQUENCE: Final = -2
 """The sequence of batches that brokers made of messages that were due; clients cannot send it to such topics."""
+_ABSENT_RUN: Final = array("i", [ABSENT_LENGTH] * 1024).tobytes()
 _NAMES: Final = tuple((name, name.encode()) for name in DELAY_HEADERS)
+_ROWS_AT_A_TIME: Final = 4096
 _DROPPED: Final = frozenset((*DELAY_HEADERS, *BROKER_HEADERS))
 
 
@@ -48,10 +53,24 @@ def delayed_mask(columns: Columns) -> bytearray:
     if may_have_delays(columns):
         for _, name in _NAMES:
             _, lengths = header_column(columns, name)
-            for row, length in enumerate(lengths):
-                if length != ABSENT_LENGTH:
-                    mask[row] = 1
+            for row in _rows_with(lengths):
+                mask[row] = 1
     return mask
+
+
+def _rows_with(lengths: Ints) -> Iterator[int]:
+    """The rows that have a header at all. Where many in a row have none, they are passed over together."""
+    data = bytes(lengths)
+    at = 0
+    while at < len(data):
+        if data.startswith(_ABSENT_RUN, at):
+            at += len(_ABSENT_RUN)
+            continue
+        end = min(at + len(_ABSENT_RUN), len(data))
+        for row in range(at // 4, end // 4):
+            if lengths[row] != ABSENT_LENGTH:
+                yield row
+        at = end
 
 
 def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
@@ -61,9 +80,8 @@ def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
         return found
     for text, name in _NAMES:
         at, lengths = header_column(columns, name)
-        for row, length in enumerate(lengths):
-            if length == ABSENT_LENGTH:
-                continue
+        for row in _rows_with(lengths):
+            length = lengths[row]
             if row in found:
                 found[row] = BadDelay(f"a record has two of {', '.join(DELAY_HEADERS)}; give one")
                 continue
@@ -102,19 +120,19 @@ class Delayed(NamedTuple):
 AT_ONCE: Final = Wish(0, 0)
 
 
-def find_delayed(columns: Columns, from_offset: int) -> list[Delayed]:
+def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
     """The delayed records from an offset on. One that cannot be understood would have been refused: it is due now."""
-    return [
-        Delayed(
-            columns.offsets[row],
-            AT_ONCE if isinstance(wish, BadDelay) else wish,
-            columns.timestamps[row],
-            columns.key(row),
-            bytes(columns.body[columns.record_at[row] : columns.record_at[row] + columns.record_len[row]]),
-        )
-        for row, wish in sorted(wishes(columns).items())
-        if columns.offsets[row] >= from_offset
-    ]
+    first = bisect_left(columns.offsets, from_offset)
+    for start in range(first, columns.count, _ROWS_AT_A_TIME):
+        part = columns.part(start, start + _ROWS_AT_A_TIME)
+        for row, wish in sorted(wishes(part).items()):
+            yield Delayed(
+                part.offsets[row],
+                AT_ONCE if isinstance(wish, BadDelay) else wish,
+                part.timestamps[row],
+                part.key(row),
+                bytes(part.body[part.record_at[row] : part.record_at[row] + part.record_len[row]]),
+            )
 
 
 def read_raw(raw: bytes) -> Row:

@@ -12,6 +12,7 @@ LENGTH_END: Final = 12  # the length field counts what follows it
 MAGIC: Final = 2
 CODEC_MASK: Final = 0x07  # of the attributes
 CODEC_MAX: Final = 4
+RECORD_BYTES_MIN: Final = 7  # its length, attributes, two deltas, two lengths and the number of headers
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20

@@ -79,6 +79,7 @@ class CompanionRuntimes(RuntimeSet[Place]):
             timer=self._timer,
             threads=self._threads,
             perform=partial(self._perform_at, partition.place),
+            on_skipped=self._count_skipped if self.skips_unreadable else None,
         )
 
     def _ready(self, key: Place, runtime: StateRuntime) -> None:

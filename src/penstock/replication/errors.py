@@ -1,7 +1,8 @@
 """What replicas refuse."""
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import InvalidTopic, PenstockError
+from penstock.foundation.ids import TopicPartition
 
 
 class FencedLeaderEpoch(PenstockError):
@@ -18,3 +19,10 @@ class UnknownLeaderEpoch(PenstockError):
 
 class NotEnoughReplicas(PenstockError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class InternalTopicWrite(InvalidTopic):
+    """A client tried to write to a topic that only brokers write to, as Kafka refuses it."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        super().__init__(f"cannot append to internal topic {name.topic!r}: only brokers write to it")

@@ -191,7 +191,8 @@ class Leadership:
         isr = tuple(
             node
             for node in self.state.replicas
-            if node in joining or (node in current and (node == self._node_id or not self._is_behind(node, now_ms)))
+            if node in joining
+            or (node in current and (node == self._node_id or not self._is_behind(node, now_ms, brokers)))
         )
         if set(isr) == set(current):
             return None
@@ -215,12 +216,17 @@ class Leadership:
             return False
         return all(track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks)
 
-    def _is_behind(self, node: int, now_ms: int) -> bool:
-        return any(
-            progress.end < track.end and now_ms - progress.caught_up_ms > self.lag_max_ms
-            for track in self.tracks
-            if (progress := track.followers.get(node)) is not None
-        )
+    def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
+        """Whether a member of the ISR lags, or is an offline broker: where nothing is written it would never lag."""
+        for track in self.tracks:
+            progress = track.followers.get(node)
+            if progress is None:
+                continue
+            if progress.end < track.end and now_ms - progress.caught_up_ms > self.lag_max_ms:
+                return True
+            if node not in brokers and now_ms - progress.asked_ms > self.lag_max_ms:
+                return True
+        return False
 
     def asks(self, wish: IsrWish) -> None:
         """A wish is being written: from now on whoever it adds counts, for it may be written any time."""

@@ -6,13 +6,14 @@ from typing import Final
 from penstock.cluster.image import NO_LEADER, PartitionState, Place
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import NotLeaderOrFollower
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import INTERNAL_TOPICS, TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
 from penstock.log.producer_state import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import Marker, control_marker
 from penstock.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
+from penstock.replication.errors import InternalTopicWrite
 from penstock.replication.errors import NotEnoughReplicas as NotEnoughReplicas
 from penstock.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
 from penstock.replication.following import Following
@@ -50,6 +51,8 @@ class Partition(ReplicaLog):
         self.name: Final = name
         self.place: Final[Place] = Place(topic_id, name.partition) if companion_of is None else companion_of.place
         """Where the store keeps its state."""
+        self.is_internal: Final = name.topic in INTERNAL_TOPICS
+        """Only brokers write to it: see `append_own`."""
         self.tracks: tuple[Partition, ...] = (self,)
         """Itself and its companion, if it has one: the same for both."""
         self._track: Final = OWN if companion_of is None else COMPANION
@@ -66,13 +69,9 @@ class Partition(ReplicaLog):
         """While it leads and has followers: what is committed is what they have too."""
         self.following: Following | None = None
         """While another broker leads."""
-        self._until = Until()
-        self._until_kept = Until()
-        self._watchers = News()
-        self._followers = News()
-        if high_watermark is None:
-            high_watermark = log.end_offset if log else 0
-        self.high_watermark = high_watermark
+        self._until, self._until_kept = Until(), Until()
+        self._watchers, self._followers = News(), News()
+        self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.veil: Veil | None = None
         """Of a topic whose messages are delayed."""
 
@@ -248,11 +247,13 @@ class Partition(ReplicaLog):
     def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
         """Append one producer's batch. It is committed once `high_watermark` has passed its last offset.
 
-        `may_begin`: it may be the first of a transaction here; see Log.append.
+        `may_begin`: it may be the first of a transaction here; see Log.append. Raises InvalidTopic if it is internal.
         """
         log = self._log or self.log
         if not self.is_leader:
             self._refuse()
+        if self.is_internal:
+            raise InternalTopicWrite(self.name)
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
         if self.is_express and not self._watchers.waiting and not self._until.waiting:
             self.high_watermark = log.end_offset
@@ -262,8 +263,7 @@ class Partition(ReplicaLog):
             self.on_append(self)
         return appended
 
-    def _refuse(self) -> None:
-        """It would be written in another leader's epoch: nobody could tell the two logs apart."""
+    def _refuse(self) -> None:  # written in another leader's epoch, nobody could tell the two logs apart
         raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
     def keep(self, end: int) -> None:

@@ -7,7 +7,8 @@ decided before is read back from the log when this broker takes the partition ov
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -18,21 +19,22 @@ from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNot
 from penstock.log.disk import ColdRead
 from penstock.log.epochs import NO_EPOCH
 from penstock.log.settings import Flush
-from penstock.records.batch import BatchHeader, assemble, batches, read_header
-from penstock.records.build import build_pairs, read_marker, read_records
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.build import build_pairs
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
+from penstock.replication.replay import NOTE_KEY as NOTE_KEY
+from penstock.replication.replay import RECORDS_AT_ONCE, Replay
+from penstock.replication.state_batches import in_batches, plain_batch
 
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
 """Read back at a time, and while another broker leads: between two reads the event loop does other things."""
-BATCH_BYTES_MAX: Final = 512 << 10
-"""Of one decision's records; more go into several batches, unless they must stay whole."""
+EFFECTS_AT_ONCE: Final = 32
+"""Effects of one machine that are carried out in one iteration of the event loop."""
 
-NOTE_KEY: Final = (30_002).to_bytes(2, "big")
-"""The key of what says nothing. Kafka's keys begin with a number too; its tools pass over those they do not know."""
 _PRODUCERS_OWN: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -59,16 +61,21 @@ class StateRuntime:
         timer: Timer,
         threads: Executor,
         perform: Callable[[Any], None],
+        on_skipped: Callable[[int], None] | None = None,
     ) -> None:
+        """`on_skipped`: see Replay."""
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
         """Of a BatchedMachine."""
+        self._replay = Replay(machine, partition.name, on_skipped)
         self._clock = clock
         self._timer = timer
         self._threads = threads
         self._perform = perform
         self.is_loaded = False
+        self.has_failed = False
+        """Whether reading its log stopped halfway: the machine may have applied part of a batch, and is of no use."""
         self._is_closed = False
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
@@ -77,8 +84,22 @@ class StateRuntime:
         """How far the log was read, and who led when that was written."""
         self._read_end: int | None = None
         """How far it must be read before anything is decided."""
+        self._effects: deque[Any] = deque()
+        self._is_performing = False
+        """Whether effects are being carried out, or the rest of them will be."""
+        self.ahead_ms = 0
+        """What the machine's time is ahead of the steady clock: see `now_ms`."""
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """The machine's time. It runs steadily; one that keeps wall time begins at the wall clock's.
+
+        Deadlines that are persisted must mean the same to the next leader, so the owner of such a machine moves them,
+        and `ahead_ms`, when the wall clock is set.
+        """
+        return self._clock.steady_ms() + self.ahead_ms
 
     # -- taking over and giving up
 
@@ -109,19 +130,29 @@ class StateRuntime:
         return self._read_on(self._read_end, LOAD_BYTES)
 
     def _read_on(self, end: int, max_bytes: int) -> bool:
-        log = self.partition.log
+        log, replay = self.partition.log, self._replay
         if self._read_to is None:
             self._read_to = log.start_offset
         before = self._read_to
+        if replay.is_busy and not self._is_closed:
+            replay.go_on()
+            return True
         if self._is_closed or before >= end:
             return False
-        data = log.read(before, max_bytes, end)
-        for at, header in batches(data):
+        data, count = log.read(before, max_bytes, end), 0
+        for at, header in replay.batches(data, before):
             if header.base_offset >= before:
-                self._replay(memoryview(data)[at : at + header.size_bytes], header)
+                count += replay.apply(memoryview(data)[at : at + header.size_bytes], header)
             self._read_to = header.next_offset
+            if replay.is_busy or count >= RECORDS_AT_ONCE:
+                break
         self._read_epoch = log.epochs.at(self._read_to - 1)
         return self._read_to > before  # if not, compaction left nothing from here on
+
+    @property
+    def skipped_count(self) -> int:
+        """Records of its log that could not be read and were skipped."""
+        return self._replay.skipped_count
 
     @property
     def is_astray(self) -> bool:
@@ -140,27 +171,15 @@ class StateRuntime:
 
         def begin() -> None:
             if not self._is_closed and self.partition.has_committed(end):
-                self.machine.loaded(self._clock.steady_ms())
+                if getattr(self.machine, "keeps_wall_time", False):
+                    self.ahead_ms = self._clock.now_ms() - self._clock.steady_ms()
+                self.machine.loaded(self.now_ms)
                 self.partition.on_marker = self._on_marker
                 self.is_loaded = True
                 self._arm()
             then()
 
         self.partition.when_committed(end, begin)
-
-    def _replay(self, batch: memoryview, header: BatchHeader) -> None:
-        if header.is_control:
-            marker = read_marker(batch)
-            if marker is not None and header.producer_id != NO_PRODUCER:
-                self.machine.end_transaction(header.producer_id, marker.committed)
-            return
-        if self._apply_batch is not None:
-            self._apply_batch(batch, header)
-            return
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-        for record in read_records(batch):
-            if record.key is not None and record.key != NOTE_KEY:
-                self.machine.apply(StateRecord(key=record.key, value=record.value), producer_id)
 
     def close(self, error: PenstockError) -> None:
         """Another broker decides from now on, or none: whoever waits is told so."""
@@ -170,6 +189,7 @@ class StateRuntime:
         if self._disarm is not None:
             self._disarm()
             self._disarm = None
+        self._effects.clear()  # whoever takes over begins them again
         waiting, self._answers = self._answers, {}
         for answer in waiting.values():
             answer(error)
@@ -184,7 +204,7 @@ class StateRuntime:
         ticket = next(self._tickets)
         self._answers[ticket] = answer
         try:
-            decision = self.machine.decide(ticket, command, self._clock.steady_ms())
+            decision = self.machine.decide(ticket, command, self.now_ms)
         except PenstockError as error:
             self._answer(ticket, error)
         else:
@@ -215,12 +235,12 @@ class StateRuntime:
         """
         if not self.may_repeat:
             return False
-        partition, now_ms = self.partition, self._clock.steady_ms()
+        partition, now_ms = self.partition, self.now_ms
         body = repeated.decide(said, now_ms)
         if body is None:
             return False
         try:
-            appended = partition.append_own(_plain_batch(body, repeated.count, now_ms), now_ms)
+            appended = partition.append_own(plain_batch(body, repeated.count, now_ms), now_ms)
         except PenstockError:
             return False
         repeated.apply(said, now_ms)
@@ -230,7 +250,7 @@ class StateRuntime:
     def tell(self, command: Any) -> None:
         """Have a command decided that nobody waits for. Who is not loaded yet will see the state of things then."""
         if self.is_loaded:
-            self._carry_out(self.machine.decide(NOBODY, command, self._clock.steady_ms()))
+            self._carry_out(self.machine.decide(NOBODY, command, self.now_ms))
             self._arm()
 
     def _carry_out(self, decision: Decision) -> None:
@@ -257,10 +277,10 @@ class StateRuntime:
         A batch is what a log has or has not: neither a crash nor another leader ever leaves a part of one.
         """
         self.partition.check_in_sync()
-        now_ms = self._clock.steady_ms()
+        now_ms = self.now_ms
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
         is_one = decision.is_whole or len(decision.persist) == 1
-        for records in (decision.persist,) if is_one else _in_batches(decision.persist):
+        for records in (decision.persist,) if is_one else in_batches(decision.persist):
             batch = build_pairs(
                 [(record.key, record.value) for record in records],
                 now_ms,
@@ -280,8 +300,8 @@ class StateRuntime:
         nobody compacts."""
         if not self.is_loaded or not self.partition.is_leader:
             return
-        log, start, now_ms = self.partition.log, self.partition.log.end_offset, self._clock.steady_ms()
-        for batch in _in_batches(records):
+        log, start, now_ms = self.partition.log, self.partition.log.end_offset, self.now_ms
+        for batch in in_batches(records):
             self.partition.append_own(build_pairs([(each.key, each.value) for each in batch], now_ms), now_ms)
         end = log.end_offset
 
@@ -293,7 +313,7 @@ class StateRuntime:
 
     def _note(self, decision: Decision) -> bool:
         """Append what says nothing: who has been replaced never sees it committed. Whether that could be done."""
-        now_ms = self._clock.steady_ms()
+        now_ms = self.now_ms
         try:
             self.partition.append_own(build_pairs([(NOTE_KEY, None)], now_ms), now_ms)
         except PenstockError as error:
@@ -323,8 +343,22 @@ class StateRuntime:
             return  # `close` tells, or has told, whoever waits
         for reply in decision.replies:
             self._answer(reply.ticket, reply.value)
-        for effect in decision.effects:
-            self._perform(effect)
+        if decision.effects:
+            self._effects.extend(decision.effects)
+            if not self._is_performing:
+                self._perform_some()
+
+    def _perform_some(self) -> None:
+        """Carry out effects in their order, so many at a time: one decision may want thousands."""
+        self._is_performing = True  # carrying one out may lead to others
+        count = 0
+        while self._effects and count < EFFECTS_AT_ONCE:
+            self._perform(self._effects.popleft())
+            count += 1
+        if self._effects:
+            self._timer(0, self._perform_some)
+        else:
+            self._is_performing = False
 
     def _answer(self, ticket: Ticket, value: Any) -> None:
         answer = self._answers.pop(ticket, None)
@@ -346,42 +380,11 @@ class StateRuntime:
         if self._disarm is not None:
             self._disarm()
         self._armed_ms = wanted_ms
-        wait_s = max(0, wanted_ms - self._clock.steady_ms()) / 1000
+        wait_s = max(0, wanted_ms - self.now_ms) / 1000
         self._disarm = self._timer(wait_s, self._wake)
 
     def _wake(self) -> None:
         self._disarm = self._armed_ms = None
         if self.is_loaded:
-            self._carry_out(self.machine.wake(self._clock.steady_ms()))
+            self._carry_out(self.machine.wake(self.now_ms))
             self._arm()
-
-
-def _plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
-    """Records of one time, in no transaction."""
-    return assemble(
-        body,
-        count=count,
-        attributes=0,
-        base_offset=0,
-        last_offset_delta=count - 1,
-        leader_epoch=-1,
-        base_timestamp=now_ms,
-        max_timestamp=now_ms,
-        producer_id=NO_PRODUCER,
-        producer_epoch=-1,
-        base_sequence=-1,
-    )
-
-
-def _in_batches(records: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
-    batch: list[StateRecord] = []
-    size = 0
-    for record in records:
-        added = len(record.key) + len(record.value or b"")
-        if batch and size + added > BATCH_BYTES_MAX:
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
-        size += added
-    if batch:
-        yield batch

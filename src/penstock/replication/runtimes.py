@@ -1,5 +1,6 @@
 """The state machines of one internal topic: one for each of its partitions that this broker has a replica of."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import lru_cache
@@ -37,6 +38,8 @@ def java_hash(text: str) -> int:
 class StateRuntimes(RuntimeSet[int]):
     """Finds who decides about a key. Follows the image."""
 
+    skips_unreadable = True
+
     def __init__(
         self,
         *,
@@ -55,6 +58,8 @@ class StateRuntimes(RuntimeSet[int]):
         """What of a key says where it lives: keys that are decided about together live together."""
         self._partitions = partitions
         self._count = 0
+        self.is_paused = False
+        """Whether nobody decides, so that the topic can be repaired. Takes effect with the next image."""
 
     def partition_of(self, key: str) -> int | None:
         """Which partition holds the state of a key; None while the topic is not there."""
@@ -65,14 +70,38 @@ class StateRuntimes(RuntimeSet[int]):
         number = self.partition_of(key)
         if number is None:
             raise CoordinatorNotAvailable(f"{self.topic} is not there yet; ask for the coordinator first")
+        if self.is_paused:
+            raise self._paused()
         runtime = self._running.get(number)
         if runtime is None:
             raise NotCoordinator(f"{self.topic}-{number} is led by another broker; ask for the coordinator again")
         if not runtime.is_loaded:
             if not runtime.partition.is_online:
                 raise CoordinatorNotAvailable(f"{self.topic}-{number} is offline: {runtime.partition.offline_reason}")
+            if number in self.failures:
+                reason = self.failures[number].reason
+                raise CoordinatorNotAvailable(f"{self.topic}-{number} could not be read: {reason}; it is read again")
             raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being read back; try again")
         return runtime
+
+    def check_loaded(self) -> None:
+        """Raises CoordinatorLoadInProgress or CoordinatorNotAvailable unless every partition led here is loaded."""
+        if self.is_paused:
+            raise self._paused()
+        states = self.unloaded
+        if states["loading"]:
+            raise CoordinatorLoadInProgress(f"{states['loading']} partitions of {self.topic} are being read back")
+        if states:
+            raise CoordinatorNotAvailable(f"{states.total()} partitions of {self.topic} cannot be read")
+
+    @property
+    def unloaded(self) -> Counter[str]:
+        return (
+            Counter(paused=len(self._partitions.by_name.get(self.topic, ()))) if self.is_paused else super().unloaded
+        )
+
+    def _paused(self) -> PenstockError:
+        return CoordinatorLoadInProgress(f"{self.topic} is being repaired; try again")
 
     def is_here(self, key: str) -> bool:
         """Whether this broker decides about a key."""
@@ -93,5 +122,8 @@ class StateRuntimes(RuntimeSet[int]):
         """Take over the partitions that this broker leads now, and give up those that it does not."""
         topic = image.by_name.get(self.topic)
         self._count = len(topic.partitions) if topic else 0
+        if self.is_paused:
+            self.follow_to({}, {}, self._paused())
+            return
         led = dict(self._partitions.by_name.get(self.topic, {}))
         self.follow_to(led, self._partitions.replicas.get(topic.topic_id, {}) if topic else {})

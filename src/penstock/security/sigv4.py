@@ -2,19 +2,21 @@
 
 What is signed is made anew from what has come; the signature of it, by the secret that the access key stands for,
 must be the one that came with it. https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+
+Parsing is linear and counts are bounded: these bytes are read before anybody is known to have signed them.
 """
 
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_from_bytes
 
 from penstock.foundation.http import HttpRequest
+from penstock.foundation.percent import unescape
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import (
     IncompleteSignature,
@@ -31,11 +33,17 @@ SKEW_S: Final = 900
 EXPIRES_S_MAX: Final = 604_800
 """The longest life of a signed URL: a week."""
 SIGNING_KEYS_MAX: Final = 1024
+SIGNED_HEADERS_MAX: Final = 256
+PARAMETERS_MAX: Final = 1000
+"""Of a URL. The largest legal request, ten messages of ten attributes with a signature, has about 400."""
+REGION_CHARS_MAX: Final = 64
 UNSIGNED_PAYLOAD: Final = b"UNSIGNED-PAYLOAD"
 _TERMINATOR: Final = "aws4_request"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
-_FIELD: Final = re.compile(r"\s*([A-Za-z]+)=([^,\s]*)\s*(?:,|$)")
-_SPACES: Final = re.compile(r" {2,}")
+_STAMP_CHARS: Final = len("20260131T235959Z")
+_DATE_CHARS_MAX: Final = 64
+_FIELDS_MAX: Final = 8
+"""Of an Authorization header: three are known."""
 _UNRESERVED: Final = "-_.~"
 
 
@@ -109,7 +117,8 @@ def read_signed(request: HttpRequest) -> Signed:
     if authorization is not None:
         return _read_header(authorization.decode("latin-1"), request.headers)
     if "X-Amz-" in request.query:
-        return _read_query(dict(_pairs(request.query)))
+        pairs = [pair for pair in _pairs(request.query) if pair[0].startswith(b"X-Amz-")]
+        return _read_query({name.decode("latin-1"): value.decode("latin-1") for name, value in pairs})
     raise MissingAuthenticationToken("Request is missing Authentication Token")
 
 
@@ -117,7 +126,8 @@ def _read_header(text: str, headers: Mapping[bytes, bytes]) -> Signed:
     algorithm, _, rest = text.strip().partition(" ")
     if algorithm != ALGORITHM:
         raise IncompleteSignature(f"Unsupported AWS 'algorithm': '{algorithm[:64]}'; expected '{ALGORITHM}'.")
-    fields = {match[1]: match[2] for match in _FIELD.finditer(rest)}
+    parts = (part.partition("=") for part in rest.split(",", _FIELDS_MAX))
+    fields = {name.strip(): value.strip() for name, _, value in parts}
     for name in ("Credential", "SignedHeaders", "Signature"):
         if not fields.get(name):
             raise IncompleteSignature(f"Authorization header requires '{name}' parameter.")
@@ -149,12 +159,14 @@ def _read_query(values: Mapping[str, str]) -> Signed:
 
 
 def _signed(*, credential: str, stamp: str, headers: str, signature: str, expires_s: int) -> Signed:
-    parts = credential.split("/")
-    if len(parts) != 5 or parts[4] != _TERMINATOR or not all(parts):
+    parts = credential.split("/", 5)
+    if len(parts) != 5 or parts[4] != _TERMINATOR or not all(parts) or len(parts[2]) > REGION_CHARS_MAX:
         raise IncompleteSignature("Credential must be ACCESS_KEY/YYYYMMDD/REGION/SERVICE/aws4_request.")
-    names = tuple(headers.split(";"))
-    if names != tuple(sorted(names)) or any(name != name.lower() for name in names):
-        raise IncompleteSignature("'SignedHeaders' must be in lower case and in order.")
+    names = tuple(headers.split(";", SIGNED_HEADERS_MAX))
+    if len(names) > SIGNED_HEADERS_MAX:
+        raise IncompleteSignature(f"'SignedHeaders' can have at most {SIGNED_HEADERS_MAX} names.")
+    if headers != headers.lower() or list(names) != sorted(set(names)):
+        raise IncompleteSignature("'SignedHeaders' must be in lower case and in order, each name once.")
     return Signed(parts[0], parts[1], parts[2], parts[3], stamp, names, signature, expires_s)
 
 
@@ -171,15 +183,15 @@ def _stamp_of(headers: Mapping[bytes, bytes]) -> str:
     if date.endswith("Z"):
         return date
     try:
-        return parsedate_to_datetime(date).astimezone(UTC).strftime(_STAMP)
-    except ValueError:
+        return parsedate_to_datetime(date[:_DATE_CHARS_MAX]).astimezone(UTC).strftime(_STAMP)
+    except (ValueError, OverflowError):  # the latter: a year of many digits
         raise IncompleteSignature("The 'Date' header must be a date of RFC 1123, or like 20260131T235959Z.") from None
 
 
 def _check_scope(signed: Signed) -> None:
     if signed.service != SERVICE:
         raise SignatureDoesNotMatch(f"Credential should be scoped to correct service: '{SERVICE}'.")
-    if not signed.stamp.startswith(signed.day):
+    if signed.stamp[:8] != signed.day:
         raise SignatureDoesNotMatch(
             f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: "
             f"'{signed.day[:16]}' != '{signed.stamp[:8]}'."
@@ -200,6 +212,8 @@ def _check_time(signed: Signed, now_ms: int) -> None:
 def _seconds_of(stamp: str) -> float:
     """Many requests are signed in the same second."""
     try:
+        if len(stamp) != _STAMP_CHARS:
+            raise ValueError
         return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
     except ValueError:
         raise IncompleteSignature("Date must be in ISO-8601 'basic format', like 20260131T235959Z.") from None
@@ -228,7 +242,9 @@ def _canonical_request(request: HttpRequest, signed: Signed) -> bytes:
     lines = [request.method.decode("latin-1"), _canonical_path(request.path), _canonical_query(request.query)]
     for name in signed.headers:
         value = request.headers.get(name.encode("latin-1", "replace"), b"").decode("latin-1").strip()
-        lines.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}")
+        if "  " in value:
+            value = " ".join(filter(None, value.split(" ")))
+        lines.append(f"{name}:{value}")
     lines += ["", ";".join(signed.headers)]
     return "\n".join(lines).encode("latin-1", "replace") + b"\n" + _payload_hash(request)
 
@@ -256,10 +272,25 @@ def _canonical_path(path: str) -> str:
 def _canonical_query(query: str) -> str:
     if not query:
         return ""
-    pairs = ((quote(name, safe=_UNRESERVED), quote(value, safe=_UNRESERVED)) for name, value in _pairs(query))
+    pairs = (tuple(quote_from_bytes(part, safe=_UNRESERVED) for part in pair) for pair in _pairs(query))
     return "&".join(f"{name}={value}" for name, value in sorted(pairs) if name != "X-Amz-Signature")
 
 
-def _pairs(query: str) -> list[tuple[str, str]]:
-    split = (part.partition("=") for part in query.split("&") if part)
-    return [(unquote(name), unquote(value)) for name, _, value in split]
+def _pairs(query: str) -> list[tuple[bytes, bytes]]:
+    """The parameters of a URL, without their escapes."""
+    parts = query.encode("latin-1", "replace").split(b"&", PARAMETERS_MAX)
+    if len(parts) > PARAMETERS_MAX:
+        raise IncompleteSignature(f"A URL can have at most {PARAMETERS_MAX} parameters.")
+    found = []
+    for part in parts:
+        if part:
+            name, _, value = part.partition(b"=")
+            found.append((_unescape(name), _unescape(value)) if b"%" in part else (name, value))
+    return found
+
+
+def _unescape(text: bytes) -> bytes:
+    found = unescape(text)
+    if found is None:
+        raise IncompleteSignature("The URL has a % that is not followed by two hexadecimal digits.")
+    return found

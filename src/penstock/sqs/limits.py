@@ -21,6 +21,8 @@ BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
 MESSAGE_ATTRIBUTES_MAX: Final = 10
+ATTRIBUTES_SHOWN_MAX: Final = 1000
+"""Headers of a record of a Kafka client that are shown as attributes of a message. Ours."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 256
 ATTRIBUTE_TYPE_CHARS_MAX: Final = 256
 NUMBER_DIGITS_MAX: Final = 38
@@ -36,8 +38,19 @@ MOVE_TASKS_MAX: Final = 10
 """Of one answer of ListMessageMoveTasks."""
 REDRIVE_SOURCES_MAX: Final = 10
 """Of a RedriveAllowPolicy."""
+REDRIVE_POLICY_CHARS_MAX: Final = 16_384
+"""Of the text of a RedrivePolicy or RedriveAllowPolicy. Ours: one that names ten queues has 2,000."""
 POLICY_BYTES_MAX: Final = 262_144
 """Of a Policy and of every other attribute that is kept and does nothing. Ours."""
+
+RECEIPT_CHARS_MAX: Final = 1024
+HANDLE_CHARS_MAX: Final = 2048
+"""Of a TaskHandle or a NextToken. Ours."""
+ARN_CHARS_MAX: Final = 512
+"""Ours."""
+NAMES_MAX: Final = 1000
+"""Of a list or a map of a request, unless something lower is allowed: AttributeNames, MessageAttributeNames, TagKeys,
+Attributes. Ours."""
 
 RECEIVED: Final = Span(1, 10)
 """Messages of one ReceiveMessage."""
@@ -55,5 +68,7 @@ RECEIVE_COUNT: Final = Span(1, 1000)
 DATA_KEY_REUSE_S: Final = Span(60, 86_400)
 MOVES_PER_S: Final = Span(1, 500)
 
-PARAMETERS_MAX: Final = 2000
-"""Of one request of the Query protocol. Ours: ten entries of ten attributes have fewer than half of it."""
+PARAMETERS_MAX: Final = 1000
+"""Of the URL, and of the form, of a request of the Query protocol. Ours: ten entries of ten attributes have 400."""
+PARAMETER_PARTS_MAX: Final = 10
+"""Of a parameter's name: `SendMessageBatchRequestEntry.1.MessageAttribute.2.Value.StringValue` has six. Ours."""

@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from binascii import Error as Base64Error
 from binascii import a2b_base64
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
@@ -160,16 +161,23 @@ class Filter(NamedTuple):
     is_all: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
+    """In order, and none begins with another: the last one that is not greater than a name is the one to look at."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":
         """By names; `All` and `.*` are all, `foo.*` is all that begin with `foo`."""
-        found = set(names)
-        prefixes = tuple(each.removesuffix(".*") for each in found if each.endswith(".*"))
-        return cls(bool({"All", ".*"} & found), frozenset(found), prefixes)
+        found = frozenset(names)
+        prefixes: list[str] = []
+        for prefix in sorted(each.removesuffix(".*") for each in found if each.endswith(".*")):
+            if not prefixes or not prefix.startswith(prefixes[-1]):
+                prefixes.append(prefix)
+        return cls("All" in found or ".*" in found, found, tuple(prefixes))
 
     def wants(self, name: str) -> bool:
-        return self.is_all or name in self.names or name.startswith(self.prefixes)
+        if self.is_all or name in self.names:
+            return True
+        place = bisect_right(self.prefixes, name)
+        return place > 0 and name.startswith(self.prefixes[place - 1])
 
 
 NOTHING: Final = Filter()
@@ -177,6 +185,7 @@ NOTHING: Final = Filter()
 
 def from_headers(headers: Headers, wanted: Filter) -> list[Attribute]:
     """The attributes that headers stand for, whoever has written them: text is String, all else is Binary."""
+    headers = headers[: limits.ATTRIBUTES_SHOWN_MAX]
     types = _types_of(headers)
     found: dict[str, Attribute] = {}
     for name, value in headers:

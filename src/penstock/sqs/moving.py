@@ -9,6 +9,7 @@ from penstock.cluster.queues import Queue
 from penstock.sqs import errors
 from penstock.sqs.call import Call
 from penstock.sqs.errors import RESOURCE_NOT_FOUND
+from penstock.sqs.limits import HANDLE_CHARS_MAX
 from penstock.sqs.naming import name_in_arn
 
 
@@ -37,7 +38,7 @@ def handle_of(call: Call, task: MoveTask) -> str:
 def read_handle(handle: str) -> tuple[str, str]:
     """The task's own handle, and the ARN of its source."""
     try:
-        told = json.loads(urlsafe_b64decode(handle))
+        told = json.loads(urlsafe_b64decode(handle) if len(handle) <= HANDLE_CHARS_MAX else "")
         task, arn = told["taskId"], told["sourceArn"]
     except (ValueError, KeyError, TypeError, RecursionError):
         task = arn = None

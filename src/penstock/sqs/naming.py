@@ -8,13 +8,15 @@ import re
 from typing import Final
 
 from penstock.sqs import errors
-from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
 """Whose a queue is that was created without credentials."""
 REGION: Final = "us-east-1"
 """Where it is said to be if a request does not name a region."""
 FIFO_SUFFIX: Final = ".fifo"
+_URL_END_CHARS: Final = 1024
+"""Of a queue's URL: more than this cannot be a name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[A-Za-z0-9-]*:[A-Za-z0-9_-]*:(.+)")
@@ -27,8 +29,8 @@ def check_name(name: str, is_fifo: bool) -> None:
             "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
             f"with {FIFO_SUFFIX} suffix and be 1 to {QUEUE_NAME_CHARS_MAX} in length"
         )
-    matched = _NAME.fullmatch(name)
-    if matched is None or len(name) > QUEUE_NAME_CHARS_MAX or bool(matched[1]) != is_fifo:
+    matched = _NAME.fullmatch(name) if len(name) <= QUEUE_NAME_CHARS_MAX else None
+    if matched is None or bool(matched[1]) != is_fifo:
         raise errors.invalid_value(
             "Can only include alphanumeric characters, hyphens, or underscores. "
             f"1 to {QUEUE_NAME_CHARS_MAX} in length"
@@ -41,7 +43,7 @@ def name_in_url(url: str) -> str:
     >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
     'jobs'
     """
-    return url.rstrip("/").rpartition("/")[2]
+    return url[-_URL_END_CHARS:].rstrip("/").rpartition("/")[2]
 
 
 def url_of(host: str, scheme: str, owner: str, name: str) -> str:
@@ -59,5 +61,5 @@ def arn_of(region: str, owner: str, name: str) -> str:
 
 def name_in_arn(arn: str) -> str | None:
     """The name in a queue's ARN, or None if it is no ARN of a queue."""
-    matched = _ARN.fullmatch(arn)
+    matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
     return matched[1] if matched else None

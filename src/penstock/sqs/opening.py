@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
+from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credential_file import read_credentials
 from penstock.security.errors import InvalidCredentials
 from penstock.sqs.front import SqsFront
@@ -15,7 +16,9 @@ from penstock.sqs.front import SqsFront
 logger = logging.getLogger(__name__)
 
 
-def open_front(service: QueueService, *, clock: Clock, http: Address, credentials: Path | None) -> SqsFront:
+def open_front(
+    service: QueueService, clock: Clock, slices: TimeSlices, http: Address, credentials: Path | None
+) -> SqsFront:
     """Raises InvalidCredentials. Without credentials, whoever reaches the address may do everything."""
     keys = None if credentials is None else read_credentials(credentials)
     if keys is None and not _is_loopback(http.host):
@@ -24,7 +27,8 @@ def open_front(service: QueueService, *, clock: Clock, http: Address, credential
             http,
             "no --credentials: whoever reaches this address may use every queue",
         )
-    return SqsFront(service, clock=clock, host=str(http), seed=secrets.token_bytes(10), credentials=keys)
+    seed = secrets.token_bytes(10)
+    return SqsFront(service, clock=clock, slices=slices, host=str(http), seed=seed, credentials=keys)
 
 
 def reread_credentials(front: SqsFront, file: Path) -> None:

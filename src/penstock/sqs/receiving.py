@@ -5,9 +5,19 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.messages import Delivered
 from penstock.cluster.queues import Queue
-from penstock.queues.messages import DEDUPLICATION_ID, RECEIVE_COUNT, SENDER, SENT_AT, SOURCE_ARN, TRACE, Receipt
+from penstock.queues.messages import (
+    DEDUPLICATION_ID,
+    OWN_PREFIX,
+    RECEIVE_COUNT,
+    SENDER,
+    SENT_AT,
+    SOURCE_ARN,
+    TRACE,
+    Receipt,
+)
 from penstock.sqs import checks
 from penstock.sqs.digests import md5_of_attributes, md5_of_body
+from penstock.sqs.limits import ATTRIBUTES_SHOWN_MAX
 from penstock.sqs.message_attributes import NOTHING, TRACE_HEADER, Filter, from_headers, shown
 from penstock.sqs.naming import ACCOUNT, arn_of, name_in_arn
 from penstock.sqs.sending import sequence_number
@@ -24,6 +34,14 @@ class Wish(NamedTuple):
     region: str = ""
     is_xml: bool = False
     """The answer can carry only characters that XML can."""
+
+
+def size_of(delivered: Delivered) -> int:
+    """Returns how many bytes have to be looked at to show a message; a header counts as 100 more than it has."""
+    size = len(delivered.value) + 100 * len(delivered.headers)
+    for name, value in delivered.headers[:ATTRIBUTES_SHOWN_MAX]:
+        size += len(name) + (len(value) if value is not None else 0)
+    return size
 
 
 def shown_message(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, Any]:
@@ -63,7 +81,11 @@ def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
 
 def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
     """All system attributes of a message."""
-    headers = {name: value.decode(errors="replace") for name, value in delivered.headers if value is not None}
+    headers = {
+        name: value.decode(errors="replace")
+        for name, value in delivered.headers
+        if value is not None and name.startswith(OWN_PREFIX)
+    }
     before = headers.get(RECEIVE_COUNT, "")
     found = {
         "SenderId": headers.get(SENDER, ACCOUNT),

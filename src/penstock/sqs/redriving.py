@@ -24,7 +24,10 @@ def check_redrive(call: Call, name: str, settings: QueueSettings) -> None:
         raise errors.invalid_parameter("RedrivePolicy", target.name, reason)
 
 
-def sources_of(call: Call, name: str) -> list[str]:
-    """The queues whose dead letters come to a queue."""
-    found = call.service.queues().values()
-    return [each.name for each in found if each.settings.redrive and each.settings.redrive.queue == name]
+def has_sources(call: Call, name: str) -> bool:
+    """Whether dead letters of any queue come to a queue."""
+    image = call.service.image
+    return any(
+        queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics
+        for queue in image.queues.values()
+    )

@@ -10,7 +10,7 @@ from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
 from penstock.sqs.digests import Attribute, md5_of_attributes, md5_of_body
 from penstock.sqs.errors import SqsError
-from penstock.sqs.limits import DELAY_S
+from penstock.sqs.limits import BATCH_BYTES_MAX, DELAY_S
 from penstock.sqs.message_attributes import (
     illegal_characters,
     read_attributes,
@@ -36,6 +36,8 @@ def read_message(queue: Queue, params: Params, sender: str) -> Draft:
     if type(body) is not str or not body:
         body = checks.text(params, "MessageBody")
     value = body.encode()
+    if len(value) > BATCH_BYTES_MAX:  # no queue takes it: its digest is not asked for
+        return Draft(NewMessage(value), len(value), {})
     if not checks.is_legal(value):
         raise illegal_characters()
     size, told = len(value), {"MD5OfMessageBody": md5_of_body(value)}

@@ -20,7 +20,7 @@ from penstock.sqs.errors import (
     SqsError,
     invalid_parameter,
 )
-from penstock.sqs.limits import VISIBILITY_S
+from penstock.sqs.limits import RECEIPT_CHARS_MAX, VISIBILITY_S
 
 _SHOWN_CHARS_MAX: Final = 256
 
@@ -30,6 +30,8 @@ def read_receipt(queue: Queue, params: Params) -> Receipt:
     handle = params.get("ReceiptHandle")
     if type(handle) is not str or not handle:
         handle = checks.text(params, "ReceiptHandle")
+    if len(handle) > RECEIPT_CHARS_MAX:
+        raise _not_a_receipt(handle)
     try:
         receipt = Receipt.of(handle)
     except InvalidReceipt:

@@ -4,10 +4,13 @@ Besides these it takes an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, Des
 request.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from penstock.foundation.decision import Ask, ProducerKey
+from penstock.foundation.decision import Ask, ProducerKey, StateRecord
 from penstock.foundation.ids import TopicPartition
+from penstock.transactions.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,21 @@ class JoinTransaction:
     """Whether the partitions must be in the transaction already: clients before transaction version 2 add them."""
 
 
+class Prepared(NamedTuple):
+    """One participant of a CommitSet, worked out before it is decided. It holds as long as `known` is its state."""
+
+    known: Transaction
+    ended: Transaction
+    record: StateRecord
+
+
+class CommitPreparedSet(NamedTuple):
+    """CommitSet with many participants, checked and prepared in time slices (`sets.prepare_steps`)."""
+
+    ask: Ask
+    prepared: Mapping[str, Prepared]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
     """Every partition of a transaction has its marker. `WriteMarkers.written()` makes it; the reply is None."""
@@ -60,8 +78,7 @@ class MarkersWritten:
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteMarkers:
+class WriteMarkers(NamedTuple):
     """An effect: write this transaction's marker to all of its partitions, however long it takes."""
 
     transactional_id: str

@@ -10,11 +10,12 @@ from typing import Any, Final
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import GROUPS_TOPIC, TopicPartition
 from penstock.foundation.timers import Timers
 from penstock.transactions import joining, sets
 from penstock.transactions.commands import (
     AddOffsets,
+    CommitPreparedSet,
     EndTransaction,
     InitProducer,
     JoinTransaction,
@@ -41,7 +42,6 @@ from penstock.wire.messages.init_producer_id import InitProducerIdResponse
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 AT_A_TIME: Final = 1000
 """Ids that one waking expires: what more are due wait for the next."""
 WAKE_BYTES: Final = 256 << 10
@@ -97,6 +97,8 @@ class TransactionCoordinator:
                 self._complete(draft, command, now_ms)
             case Ask():
                 value = self._asked(draft, command, now_ms)
+            case CommitPreparedSet():
+                value = sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
             case _:
                 raise InvalidRequest(f"the transaction coordinator takes no {type(command).__name__}")
         return self._decision(draft, Reply(ticket=ticket, value=value))
@@ -152,16 +154,16 @@ class TransactionCoordinator:
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
-        number = next(self._numbers)
-        self._marking[transaction.transactional_id] = (self.coordinator_epoch, number)
+        number, epoch = next(self._numbers), self.coordinator_epoch
+        self._marking[transaction.transactional_id] = (epoch, number)
         return WriteMarkers(
-            transactional_id=transaction.transactional_id,
-            producer=transaction.producer,
-            committed=transaction.is_commit,
-            coordinator_epoch=self.coordinator_epoch,
-            partitions=transaction.partitions,
-            transaction_version=transaction.version,
-            number=number,
+            transaction.transactional_id,
+            transaction.producer,
+            transaction.is_commit,
+            epoch,
+            transaction.partitions,
+            transaction.version,
+            number,
         )
 
     # -- waking
@@ -312,7 +314,7 @@ def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsTo
             draft,
             request.transactional_id,
             ProducerKey(request.producer_id, request.producer_epoch),
-            (TopicPartition(OFFSETS_TOPIC, command.offsets_partition),),
+            (TopicPartition(GROUPS_TOPIC, command.offsets_partition),),
             EPOCH_STAYS,
             now_ms,
         )

@@ -30,9 +30,10 @@ class Draft:
         changed = self._changed.get(transactional_id)
         return self._known.get(transactional_id) if changed is None else changed
 
-    def put(self, transaction: Transaction) -> None:
+    def put(self, transaction: Transaction, record: StateRecord | None = None) -> None:
+        """`record`: the transaction's, if it was made before."""
         self._changed[transaction.transactional_id] = transaction
-        self.note(transaction.to_record())
+        self.note(transaction.to_record() if record is None else record)
 
     def remove(self, transactional_id: str) -> None:
         """Nothing else of this id is read or written in the same draft."""

@@ -2,7 +2,9 @@
 
 from typing import Final
 
+from penstock.foundation.spark_ids import coordinator_key, coordinator_key_of
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, record, struct
+from penstock.wire.state import kind_of, read_key
 
 TRANSACTION: Final = 0
 TRANSACTION_VERSION: Final = 1
@@ -50,3 +52,11 @@ class DecidedValue:
     batch_id: Int64
     decided_timestamp_ms: Int64
     participants: Int32
+
+
+def coordinator_key_in(key: bytes) -> str | None:
+    """Returns what the coordinator of a record is found by; None if the kind is unknown. Raises MalformedRequest."""
+    kind = kind_of(key)
+    if kind == TRANSACTION:
+        return coordinator_key(read_key(TransactionKey, key).transactional_id)
+    return coordinator_key_of(read_key(DecidedKey, key).query) if kind == DECIDED else None

@@ -16,19 +16,21 @@ See docs/decisions/0013-commit-set.md.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.spark_ids import check_query, query_of
+from penstock.foundation.steps import Steps, run_steps
 from penstock.transactions.checks import check_producer, find
+from penstock.transactions.commands import Prepared
 from penstock.transactions.draft import Draft, size_bytes_of
 from penstock.transactions.errors import InvalidTransactionState, SetTooLarge, TooManyQueries
 from penstock.transactions.queries import NO_BATCH, QUERIES_MAX, Decided, Queries, closed, forgotten
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH
+from penstock.transactions.transaction import EPOCH_MAX, NO_EPOCH, Transaction
 from penstock.wire.messages.commit_set import (
     ABORT,
     BATCH_ID_MAX,
@@ -45,18 +47,51 @@ from penstock.wire.messages.commit_set import (
     CommitSetResponse,
 )
 
+STEP_MASK: Final = 31
+"""Participants between two points at which preparing may be interrupted, less one."""
 SET_BYTES_MAX: Final = 960 << 10
 """Of the records of one decision: they are one batch, and a topic takes batches of up to 1 MiB."""
 
 
-def answer(draft: Draft, queries: Queries, request: CommitSetRequest, now_ms: int) -> CommitSetResponse:
-    """Decide what is asked of a query. Raises InvalidRequest, SetTooLarge, TooManyQueries: then nothing changes."""
+def prepare_steps(
+    known: Mapping[str, Transaction], request: CommitSetRequest, now_ms: int
+) -> Steps[dict[str, Prepared]]:
+    """Works out what committing many transactions would change, without deciding anything; interruptible.
+
+    Raises InvalidRequest and SetTooLarge. Whatever else stands against it is found out when it is decided.
+    """
+    check_query(request.query)
+    yield from _check_steps(request)
+    prepared: dict[str, Prepared] = {}
+    for number, one in enumerate(request.participants):
+        if number & STEP_MASK == STEP_MASK:
+            yield
+        found = known.get(one.transactional_id)
+        producer = one.producer_id, one.producer_epoch
+        if found is not None and found.state is State.ONGOING and found.partitions and found.producer == producer:
+            ended = found.committed_with_others(now_ms)
+            prepared[one.transactional_id] = Prepared(found, ended, ended.to_record())
+    return prepared
+
+
+def answer(
+    draft: Draft,
+    queries: Queries,
+    request: CommitSetRequest,
+    now_ms: int,
+    prepared: Mapping[str, Prepared] | None = None,
+) -> CommitSetResponse:
+    """Decide what is asked of a query. Raises InvalidRequest, SetTooLarge, TooManyQueries: then nothing changes.
+
+    `prepared`: what `prepare_steps` has worked out, which has checked the request, too.
+    """
     check_query(request.query)
     draft.is_whole = True
     open_ids = queries.open_of(request.query)
     if request.action == COMMIT:
-        _check_set(request)
-        return _commit(draft, queries, request, open_ids, now_ms)
+        if prepared is None:
+            run_steps(_check_steps(request))
+        return _commit(draft, queries, request, open_ids, now_ms, prepared or {})
     if request.action not in (ABORT, FORGET, CLOSE):
         raise InvalidRequest(f"CommitSet knows no action {request.action}; expected {COMMIT} to {CLOSE}")
     last_batch_id = queries.last_batch_of(request.query)
@@ -74,7 +109,7 @@ def refuse(error: PenstockError) -> CommitSetResponse:
     return _response(error_code=error.code, error_message=error.message)
 
 
-def _check_set(request: CommitSetRequest) -> None:
+def _check_steps(request: CommitSetRequest) -> Steps[None]:
     """What can be said without knowing the transactions."""
     if not 0 <= request.batch_id <= BATCH_ID_MAX:
         raise InvalidRequest(
@@ -85,21 +120,34 @@ def _check_set(request: CommitSetRequest) -> None:
             f"{len(request.participants)} transactions at a time, at most {PARTICIPANTS_MAX}; write in fewer tasks"
         )
     names = [one.transactional_id for one in request.participants]
-    strangers = [name for name in names if query_of(name) != request.query]
-    if strangers:
-        raise InvalidRequest(f"{strangers[0]!r} is not of query {request.query!r}; expected spark/{request.query}/…")
+    for number, name in enumerate(names):
+        if number & STEP_MASK == STEP_MASK:
+            yield
+        if query_of(name) != request.query:
+            raise InvalidRequest(f"{name!r} is not of query {request.query!r}; expected spark/{request.query}/…")
     if len(set(names)) < len(names):
         ((twice, count),) = Counter(names).most_common(1)
         raise InvalidRequest(f"{twice!r} is named {count} times: a task has one transaction")
 
 
 def _commit(
-    draft: Draft, queries: Queries, request: CommitSetRequest, open_ids: Sequence[str], now_ms: int
+    draft: Draft,
+    queries: Queries,
+    request: CommitSetRequest,
+    open_ids: Sequence[str],
+    now_ms: int,
+    prepared: Mapping[str, Prepared],
 ) -> CommitSetResponse:
     last_batch_id = queries.last_batch_of(request.query)
     if request.batch_id <= last_batch_id or queries.is_closed(request.query):
         return _repeat(draft, request, last_batch_id, now_ms)
-    broken = [why for one in request.participants if (why := _why_not(draft, one)) is not None]
+    ready = {name: one for name, one in prepared.items() if draft.get(name) is one.known}
+    others = (
+        request.participants
+        if not ready
+        else [one for one in request.participants if one.transactional_id not in ready]
+    )
+    broken = [why for one in others if (why := _why_not(draft, one)) is not None]
     if broken:
         aborted = _abort(draft, open_ids, now_ms)
         return _response(
@@ -113,7 +161,9 @@ def _commit(
     _check_room(queries, request.query)
     decided = Decided(request.query, request.batch_id, now_ms, len(request.participants))
     draft.note(decided.to_record())
-    for one in request.participants:
+    for _, ended, record in ready.values():
+        draft.put(ended, record)
+    for one in others:
         draft.end(find(draft, one.transactional_id).committed_with_others(now_ms), now_ms)
     if draft.size_bytes > SET_BYTES_MAX:
         raise SetTooLarge(
@@ -121,9 +171,9 @@ def _commit(
             f" {SET_BYTES_MAX}; write in fewer tasks, or each of them to fewer partitions"
         )
     committed = {one.transactional_id for one in request.participants}
-    others = [name for name in open_ids if name not in committed]
-    aborted = _abort(draft, others, now_ms)
-    return _response(last_batch_id=request.batch_id, aborted=aborted, still_open=len(others) - aborted)
+    left = [name for name in open_ids if name not in committed]
+    aborted = _abort(draft, left, now_ms)
+    return _response(last_batch_id=request.batch_id, aborted=aborted, still_open=len(left) - aborted)
 
 
 def _check_room(queries: Queries, query: str) -> None:

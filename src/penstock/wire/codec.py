@@ -1,41 +1,84 @@
 """Messages to bytes and back, by functions that are made from the schemas, once per class and version.
 
 Making them is the work of decoders.py and encoders.py. Anything that a hostile frame can do surfaces here as
-MalformedRequest.
+MalformedRequest, or as TooManyElements where the caller sets a bound: it then decodes in steps.
 """
 
 import struct
 from typing import Any, Final, TypeVar
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.wire.decoders import Decoder, make_decoder
-from penstock.wire.encoders import Encoder, SlicedEncoder, make_encoder, make_sliced_encoder
+from penstock.foundation.steps import Steps
+from penstock.wire.decoders import Decoder, SlicedDecoder, make_decoder, make_sliced_decoder
+from penstock.wire.encoders import UNBOUNDED, Encoder, SlicedEncoder, make_encoder, make_sliced_encoder
 from penstock.wire.schema import Buffer, versioned
+from penstock.wire.source import TooManyElements
 
 T = TypeVar("T")
 
+ELEMENTS_INLINE_MAX: Final = 1_000
+"""Array elements and tagged fields of a message that a broker decodes or encodes without a break (milliseconds)."""
+ELEMENTS_MAX: Final = 100_000
+"""Array elements and tagged fields of a request in all. More is refused before it costs memory."""
+
 _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
-_sliced: Final[dict[tuple[type, int], SlicedEncoder]] = {}
+_sliced_decoders: Final[dict[tuple[type, int], SlicedDecoder]] = {}
+_sliced_encoders: Final[dict[tuple[type, int], SlicedEncoder]] = {}
 
 
-def decode(cls: type[T], version: int, buf: Buffer, at: int = 0) -> T:
-    """The message of this class and version in `buf`, from `at` to its end. Trailing bytes are ignored."""
+def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = UNBOUNDED) -> T:
+    """The message of this class and version in `buf`, from `at` to its end. Trailing bytes are ignored.
+
+    Raises MalformedRequest, and TooManyElements if the message has more than `elements_max`.
+    """
     try:
         decoder, _ = _codecs.get((cls, version)) or codec_of(cls, version)
-        value, end = decoder(buf, at)
+        value, end = decoder(buf, at, elements_max)
     except (struct.error, IndexError, ValueError) as error:
-        raise MalformedRequest(f"{cls.__name__} v{version} cannot be decoded: {error}") from error
+        raise _malformed(cls, version, str(error)) from error
     if end > len(buf):
-        raise MalformedRequest(f"{cls.__name__} v{version} ends {end - len(buf)} bytes after its frame")
+        raise _malformed(cls, version, f"it ends {end - len(buf)} bytes after its frame")
     found: T = value
     return found
+
+
+def decode_steps(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = ELEMENTS_MAX) -> Steps[T]:
+    """As `decode`, interruptible. A message with more than `elements_max` is malformed."""
+    decoder = _sliced_decoders.get((cls, version))
+    if decoder is None:
+        decoder = make_sliced_decoder(cls, version, version >= versioned(cls).flexible_from)
+        _sliced_decoders[cls, version] = decoder
+    try:
+        value, end = yield from decoder(buf, at, elements_max)
+    except TooManyElements:
+        raise _malformed(cls, version, f"it has more than {elements_max} array elements and tagged fields") from None
+    except (struct.error, IndexError, ValueError) as error:
+        raise _malformed(cls, version, str(error)) from error
+    if end > len(buf):
+        raise _malformed(cls, version, f"it ends {end - len(buf)} bytes after its frame")
+    found: T = value
+    return found
+
+
+def _malformed(cls: type, version: int, reason: str) -> MalformedRequest:
+    return MalformedRequest(f"{cls.__name__} v{version} cannot be decoded: {reason}")
 
 
 def encode(message: Any, version: int) -> list[Buffer]:
     """The parts of the message's bytes, in order."""
     out: list[Buffer] = []
-    codec_of(type(message), version)[1](message, out)
+    codec_of(type(message), version)[1](message, out, UNBOUNDED)
     return out
+
+
+def encode_steps(message: Any, version: int, out: list[Buffer]) -> Steps[None]:
+    """As `encode`, interruptible: appends the parts to `out`."""
+    key = type(message), version
+    encoder = _sliced_encoders.get(key)
+    if encoder is None:
+        encoder = make_sliced_encoder(*key, version >= versioned(key[0]).flexible_from)
+        _sliced_encoders[key] = encoder
+    yield from encoder(message, out, UNBOUNDED)
 
 
 def encode_bytes(message: Any, version: int) -> bytes:
@@ -53,13 +96,4 @@ def codec_of(cls: type, version: int) -> tuple[Decoder, Encoder]:
         flexible = version >= schema.flexible_from
         found = make_decoder(cls, version, flexible), make_encoder(cls, version, flexible)
         _codecs[cls, version] = found
-    return found
-
-
-def sliced_encoder_of(cls: type, version: int) -> SlicedEncoder:
-    """The encoder of a message class for one version that pauses now and then; made at first use."""
-    found = _sliced.get((cls, version))
-    if found is None:
-        codec_of(cls, version)  # refuses a version that there is not
-        found = _sliced[cls, version] = make_sliced_encoder(cls, version, version >= versioned(cls).flexible_from)
     return found

@@ -1,18 +1,27 @@
-"""Decoders made from schemas: `decode(buf, at)` gives the value and the position after it.
+"""Decoders made from schemas: `decode(buf, at, left)` gives the value and the position after it.
 
-A hostile frame can make a decoder raise struct.error, IndexError or ValueError, or return a position past the
-end of the buffer; nothing else. See `codec.decode`, which turns all of it into MalformedRequest.
+`left` bounds the array elements and tagged fields of the whole message: each costs time and memory, and a frame of a
+few megabytes can claim millions. A hostile frame can make a decoder raise struct.error, IndexError, ValueError or
+TooManyElements, or return a position past the end of the buffer; nothing else. See `codec.decode`, which turns the
+first three into MalformedRequest.
+
+A sliced decoder is the same function as a generator: it yields after every `STEP_ELEMENTS` elements.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.foundation.steps import Steps
 from penstock.wire.schema import Buffer, Field, carries_records, fields_of
 from penstock.wire.source import FIXED, SourceWriter
 from penstock.wire.varint import TAGS_MAX, read_uvarint_tail, skip_tagged_fields
 
-Decoder = Callable[[Buffer, int], tuple[Any, int]]
+Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+SlicedDecoder = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
+STRING_BYTES_MAX: Final = 0x7FFF
+"""Of strings whose length is a varint, too (as in Kafka)."""
+
 
 # Most strings and arrays are short. For those, a ready struct reads a string faster than slicing any kind of
 # buffer does, and a ready range spares its making, which takes as long as reading a small struct.
@@ -22,6 +31,18 @@ _RANGES: Final = tuple(range(size) for size in range(_SHORT))
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
+    """Makes the decoder of a message class for one version."""
+    made: Decoder = _compile(cls, version, flexible, is_sliced=False)
+    return made
+
+
+def make_sliced_decoder(cls: type, version: int, flexible: bool) -> SlicedDecoder:
+    """Makes the decoder that can be interrupted, for messages with many elements."""
+    made: SlicedDecoder = _compile(cls, version, flexible, is_sliced=True)
+    return made
+
+
+def _compile(cls: type, version: int, flexible: bool, is_sliced: bool) -> Any:
     scope = {
         "tail": read_uvarint_tail,
         "skip": skip_tagged_fields,
@@ -29,15 +50,15 @@ def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
         "TEXT": _TEXT,
         "RANGES": _RANGES,
     }
-    writer = _DecoderWriter(version, flexible, scope)
-    with writer.block("def decode(buf, at):"):
+    writer = _DecoderWriter(version, flexible, scope, is_sliced=is_sliced)
+    with writer.block("def decode(buf, at, left):"):
         writer.emit("limit = len(buf)")
+        writer.begin()
         if carries_records(cls):
             writer.emit("view = buf if type(buf) is memoryview else memoryview(buf)")
         writer.struct(cls, 0)
         writer.emit("return o0, at")
-    made: Decoder = writer.compile("decode", f"decode {cls.__name__}")
-    return made
+    return writer.compile("decode", f"decode {cls.__name__}")
 
 
 class _DecoderWriter(SourceWriter):
@@ -101,6 +122,8 @@ class _DecoderWriter(SourceWriter):
         is_value, size = self.length("h" if field.kind == "string" else "i")
         with self.block(f"if {is_value}:"):
             self.emit(f"end = at + {size}")
+            if field.kind == "string" and self.flexible:
+                self.emit(f"if n > {STRING_BYTES_MAX + 1}: raise ValueError('{field.name} has %d bytes' % n)")
             if field.kind == "string":
                 self.emit(f"if n < {_SHORT}: {target} = TEXT[{size}](buf, at)[0].decode()")
                 self.emit(f"else: {target} = str(buf[at:end], 'utf-8')")
@@ -128,12 +151,14 @@ class _DecoderWriter(SourceWriter):
         with self.block(f"if {is_value}:"):
             # Every element takes a byte at least, so that a hostile count can make us neither loop nor allocate.
             self.emit(f"if n > limit: raise ValueError('{field.name} has %d elements' % n)")
+            self.spend("n")
             if field.kind in FIXED:
                 self.fixed_array(field, target, size)
             else:
                 self.emit(f"{target} = items{level} = []")
                 with self.block(f"for _ in RANGES[{size}] if n < {_SHORT} else range({size}):"):
                     self.element(field, level)
+                    self.end_of_element()
         self.null(field, target)
 
     def element(self, field: Field, level: int) -> None:
@@ -157,6 +182,7 @@ class _DecoderWriter(SourceWriter):
     def tags(self, tagged: list[tuple[int, Field]], level: int) -> None:
         """Read the tagged fields that we know and step over the others. Their number is in `n`."""
         self.emit("if n > 127: n, at = tail(buf, at, n)")
+        self.spend("n")
         if not tagged:
             self.emit("at = skip(buf, at, n)")
             return

@@ -1,56 +1,55 @@
-"""Encoders made from schemas: `encode(o, out)` appends parts to a list.
+"""Encoders made from schemas: `encode(o, out, left)` appends parts to a list.
 
-Record batches are appended as they are, so that they are passed on without a copy. A sliced encoder does the same with
-pauses, for messages that may be too large to be encoded in one go.
+Record batches are appended as they are, so that they are passed on without a copy. `left` bounds the array elements:
+TooManyElements says that the sliced encoder should be used.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.foundation.steps import Steps
 from penstock.wire.schema import Buffer, Field
 from penstock.wire.source import FIXED, SourceWriter
 from penstock.wire.varint import UVARINT, uvarint
 
-Encoder = Callable[[Any, list[Buffer]], None]
-SlicedEncoder = Callable[[Any, list[Buffer]], Iterator[None]]
-SLICE_STRUCTS: Final = 1000
-"""Structs in arrays that a sliced encoder writes between two pauses."""
-
-
-def make_sliced_encoder(cls: type, version: int, flexible: bool) -> SlicedEncoder:
-    """A generator function: it pauses after every so many structs."""
-    writer = _SlicedEncoderWriter(version, flexible, _scope())
-    with writer.block("def encode(o0, out):"):
-        writer.emit("add = out.append")
-        writer.emit(f"left = {SLICE_STRUCTS}")
-        writer.struct(cls, 0)
-        writer.flush()
-        writer.emit("yield")
-    made: SlicedEncoder = writer.compile("encode", f"encode {cls.__name__} in slices")
-    return made
+Encoder = Callable[[Any, list[Buffer], int], None]
+SlicedEncoder = Callable[[Any, list[Buffer], int], Steps[None]]
+UNBOUNDED: Final = 2**62
 
 
 def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
-    writer = _EncoderWriter(version, flexible, _scope())
-    with writer.block("def encode(o0, out):"):
-        writer.emit("add = out.append")
-        writer.struct(cls, 0)
-    made: Encoder = writer.compile("encode", f"encode {cls.__name__}")
+    """Makes the encoder of a message class for one version."""
+    made: Encoder = _compile(cls, version, flexible, is_sliced=False)
     return made
+
+
+def make_sliced_encoder(cls: type, version: int, flexible: bool) -> SlicedEncoder:
+    """Makes the encoder that can be interrupted, for messages with many elements."""
+    made: SlicedEncoder = _compile(cls, version, flexible, is_sliced=True)
+    return made
+
+
+def _compile(cls: type, version: int, flexible: bool, is_sliced: bool) -> Any:
+    writer = _EncoderWriter(version, flexible, _scope(), is_sliced=is_sliced)
+    with writer.block("def encode(o0, out, left):"):
+        writer.emit("add = out.append")
+        writer.begin()
+        writer.struct(cls, 0)
+    return writer.compile("encode", f"encode {cls.__name__}")
 
 
 def _make_tag_encoder(tag: int, field: Field, version: int) -> Callable[[Any], bytes]:
     """A function that gives a tagged field whole: its tag, its size and its value."""
     writer = _EncoderWriter(version, flexible=True, scope=_scope())
-    with writer.block("def encode(o0, out):"):
+    with writer.block("def encode(o0, out, left):"):
         writer.emit("add = out.append")
         writer.field(field, "o0", 0)
     encode: Encoder = writer.compile("encode", f"encode {field.name}")
 
     def encode_tag(value: Any) -> bytes:
         parts: list[Buffer] = []
-        encode(value, parts)
+        encode(value, parts, UNBOUNDED)
         body = b"".join(parts)
         return uvarint(tag) + uvarint(len(body)) + body
 
@@ -142,16 +141,15 @@ class _EncoderWriter(SourceWriter):
             self.emit("add(pack('16s' * len(items), *items))")
         elif field.kind in FIXED:
             self.emit(f"add(pack('>%d{FIXED[field.kind]}' % len(items), *items))")
-        elif field.struct is not None:
-            with self.block(f"for o{level + 1} in items:"):
-                self.struct(field.struct, level + 1)
-                self.pause()
         else:
-            with self.block("for item in items:"):
-                self.field(field.element(), "item", level)
-
-    def pause(self) -> None:
-        """Called after each struct of an array."""
+            self.spend("n")
+            element = "item" if field.struct is None else f"o{level + 1}"
+            with self.block(f"for {element} in items:"):
+                if field.struct is not None:
+                    self.struct(field.struct, level + 1)
+                else:
+                    self.field(field.element(), element, level)
+                self.end_of_element()
 
     def tags(self, tagged: list[tuple[int, Field]], owner: str) -> None:
         """Tagged fields that have their default are left out; the rest are written in order of tag."""
@@ -176,10 +174,3 @@ class _EncoderWriter(SourceWriter):
         if not field.is_array:
             return f"{source} == {self.name_for(field.initial, 'D')}"
         return f"{source} is not None and not {source}" if field.ever_null else f"not {source}"
-
-
-class _SlicedEncoderWriter(_EncoderWriter):
-    def pause(self) -> None:
-        self.flush()
-        self.emit("left -= 1")
-        self.emit(f"if not left: left = {SLICE_STRUCTS}; yield")

@@ -1,13 +1,14 @@
 """Frames: a four-byte length, a header, a message. Both directions, for brokers and clients."""
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.wire.codec import codec_of, decode, sliced_encoder_of
-from penstock.wire.encoders import Encoder
+from penstock.foundation.steps import Steps
+from penstock.wire.codec import codec_of, decode, encode_steps
+from penstock.wire.encoders import UNBOUNDED, Encoder
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import RESPONSES, Buffer, carries_records, message_of
 from penstock.wire.varint import read_uvarint, skip_tagged_fields
@@ -87,12 +88,15 @@ def _response_shape(cls: type, version: int) -> _ResponseShape:
     return shape
 
 
-def response_frame(response: Any, version: int, correlation_id: int) -> list[Buffer]:
-    """A whole response, length first, as parts in order: one part, unless record batches stand between."""
+def response_frame(response: Any, version: int, correlation_id: int, elements_max: int = UNBOUNDED) -> list[Buffer]:
+    """A whole response, length first, as parts in order: one part, unless record batches stand between.
+
+    Raises TooManyElements if it has more array elements than `elements_max`.
+    """
     key = type(response), version
     encoder, start, in_parts = _response_shapes.get(key) or _response_shape(*key)
     parts: list[Buffer] = []
-    encoder(response, parts)
+    encoder(response, parts, elements_max)
     if in_parts:
         size = sum(map(len, parts))
         parts.insert(0, start.pack(start.size - 4 + size, correlation_id))
@@ -101,14 +105,19 @@ def response_frame(response: Any, version: int, correlation_id: int) -> list[Buf
     return [start.pack(start.size - 4 + len(body), correlation_id) + body]
 
 
-def response_slices(response: Any, version: int, correlation_id: int) -> Generator[None, None, list[Buffer]]:
-    """As `response_frame`, with pauses: for responses that may be too large to be encoded in one go."""
-    key = type(response), version
-    start = (_response_shapes.get(key) or _response_shape(*key)).start
+def response_frame_steps(response: Any, version: int, correlation_id: int) -> Steps[list[Buffer]]:
+    """As `response_frame`, interruptible: for responses with many elements."""
+    _, start, in_parts = _response_shape(type(response), version)
     parts: list[Buffer] = []
-    yield from sliced_encoder_of(*key)(response, parts)
-    parts.insert(0, start.pack(start.size - 4 + sum(map(len, parts)), correlation_id))
-    return [b"".join(parts)]
+    joined: list[Buffer] = []
+    for _ in encode_steps(response, version, parts):
+        if not in_parts:
+            joined.append(b"".join(parts))
+            parts.clear()
+        yield
+    joined += parts
+    size = sum(map(len, joined))
+    return [start.pack(start.size - 4 + size, correlation_id), *joined]
 
 
 def request_frame(request: Any, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
@@ -118,7 +127,7 @@ def request_frame(request: Any, version: int, correlation_id: int, client_id: st
     parts: list[Buffer] = [b"", name]
     if version >= message.flexible_from:
         parts.append(b"\0")
-    codec_of(type(request), version)[1](request, parts)
+    codec_of(type(request), version)[1](request, parts, UNBOUNDED)
     start = _REQUEST_START.pack(message.key, version, correlation_id, len(name))
     parts[0] = LENGTH.pack(len(start) + sum(map(len, parts))) + start
     return parts

@@ -25,11 +25,22 @@ FIXED: Final = {
 }
 
 
+STEP_ELEMENTS: Final = 128
+"""Array elements between two yields of a sliced codec; a power of two."""
+
+
+class TooManyElements(Exception):
+    """A message has more array elements and tagged fields than the caller allows."""
+
+
 class SourceWriter(ABC):
-    def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
+    """Writes one function. A sliced one is a generator that yields after every `STEP_ELEMENTS` array elements."""
+
+    def __init__(self, version: int, flexible: bool, scope: dict[str, Any], is_sliced: bool = False) -> None:
         self.version = version
         self.flexible = flexible
-        self.scope = scope
+        self.scope = scope | {"TooManyElements": TooManyElements}
+        self.is_sliced = is_sliced
         self.lines: list[str] = []
         self.depth = 0
         self.run: list[tuple[str, str]] = []
@@ -37,6 +48,24 @@ class SourceWriter(ABC):
 
     def emit(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
+
+    def begin(self) -> None:
+        """Write what a sliced function begins with."""
+        if self.is_sliced:
+            self.emit("done = 0")
+            self.emit("yield")
+
+    def spend(self, count: str) -> None:
+        """Write that so many elements follow, of those in `left` that the message may still have."""
+        self.emit(f"left -= {count}")
+        self.emit("if left < 0: raise TooManyElements")
+
+    def end_of_element(self) -> None:
+        """Write the end of a loop over array elements."""
+        if self.is_sliced:
+            self.flush()
+            self.emit("done += 1")
+            self.emit(f"if not done & {STEP_ELEMENTS - 1}: yield")
 
     @abstractmethod
     def flush(self) -> None:

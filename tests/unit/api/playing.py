@@ -96,6 +96,8 @@ class PlayedLedger:
         self.is_broken = False
         self.failure: ApiError | None = None
         self.is_failing = False
+        self.is_aborted = False
+        """Whether an earlier message of the open transaction has failed."""
         self.log: list[bytes | None] = []
         self.offsets: dict[TopicPartition, int] = {}
         self.aborts = 0
@@ -107,6 +109,8 @@ class PlayedLedger:
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
         assert self._draft is not None, "no transaction is open"
+        if self.is_aborted:
+            raise TransactionAborted("an earlier message has failed")
         self._draft.append(message.value)
 
     def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
@@ -123,6 +127,7 @@ class PlayedLedger:
     def abort(self) -> None:
         assert self._draft is not None, "no transaction is open"
         self._draft = None
+        self.is_aborted = False
         self.aborts += 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.api.bridge import Worker, completed
 from penstock.api.errors import Closed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 def run(use: Callable[[Worker], Awaitable[None]]) -> None:

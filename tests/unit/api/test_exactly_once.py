@@ -76,6 +76,33 @@ def test_a_transaction_that_is_aborted_comes_again_from_its_beginning() -> None:
     assert stage.ledger.offsets == {PLACE: 4}
 
 
+def test_publishing_in_an_aborted_transaction_has_its_batch_delivered_again() -> None:
+    stage = staged(3, idle_timeout_s=5)
+    publish(stage, stage.one())
+    stage.ledger.is_aborted = True
+    publish(stage, stage.one())
+    seen = []
+    while messages := stage.next():
+        seen.append((messages[0].offset, messages[0].attempt))
+        publish(stage, messages[0])
+    assert seen == [(0, 2), (1, 2), (2, 1)]
+    assert stage.ledger.log == [b"0:0", b"0:1", b"0:2"]
+
+
+def test_messages_of_a_lost_partition_count_towards_the_limit_when_they_come_again() -> None:
+    stage = staged(2, limit=3)
+    publish(stage, stage.one())
+    publish(stage, stage.one())
+    stage.feed.finish_in_hand()
+    stage.feed.lost([PLACE])
+    stage.source.join(PLACE)
+    stage.source.bring(*(arrived(offset) for offset in range(4)))
+    while messages := stage.next():
+        publish(stage, messages[0])
+    assert stage.ledger.log == [b"0:0", b"0:1", b"0:2"]
+    assert stage.ledger.offsets == {PLACE: 3}
+
+
 def test_a_retry_gives_up_the_batch_and_all_of_it_comes_again() -> None:
     stage = staged(3, idle_timeout_s=5)
     publish(stage, stage.one())

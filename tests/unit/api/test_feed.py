@@ -209,6 +209,19 @@ def test_nothing_is_committed_for_a_partition_that_is_lost() -> None:
     assert stage.source.committed == {}
 
 
+def test_a_retry_that_goes_with_its_partition_does_not_count_towards_the_limit() -> None:
+    stage = Stage(limit=1)
+    stage.source.join(PLACE)
+    stage.source.bring(arrived(0))
+    stage.one().retry(delay_s=60)
+    stage.feed.lost([PLACE])
+    stage.source.join(PLACE)
+    stage.source.bring(arrived(0))
+    assert stage.one().offset == 0
+    assert stage.next() == []
+    assert stage.source.committed == {PLACE: 1}
+
+
 def test_who_was_busy_for_too_long_hears_what_has_happened_before_it_goes_on() -> None:
     stage = Stage()
     stage.source.join(PLACE)

@@ -188,7 +188,7 @@ class Desk:
         )
         data = bytes(self.partition.log.read(0, 1 << 30, self.partition.log.end_offset, blocking=True))
         for at, header in batches(data):
-            runtime._replay(memoryview(data)[at : at + header.size_bytes], header)
+            runtime._replay.apply(memoryview(data)[at : at + header.size_bytes], header)
         for group in groups:
             assert other.offsets.of_group(group) == self.machine.offsets.of_group(group)
 
@@ -363,7 +363,7 @@ def test_what_the_lane_answers_is_counted(tmp_path: Path) -> None:
         seat = await desk.join(client, "readers")
         sizes = [len(await client.exchange(commit_of(seat, {0: (offset, 0)}), VERSION)) for offset in range(100)]
         desk.node._listener.report()
-        text = desk.node._metrics.text().decode()
+        text = b"".join(desk.node._metrics.text()).decode()
         assert 'penstock_request_seconds_count{api="offset_commit"} 100.0' in text
         assert f'penstock_response_bytes_total{{api="offset_commit"}} {sum(sizes) + 400}.0' in text
 

@@ -22,7 +22,12 @@ from penstock.wire.frames import read_response, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 from ..log.making import NOW_MS, batch, records_in, sent
 from ..replication.worlds import world_at
@@ -89,14 +94,15 @@ class Desk:
         assert len(raw) == size
         return partition_in(raw)
 
-    def offset(self, timestamp: int, isolation: int = COMMITTED) -> tuple[int, int]:
+    async def offset(self, timestamp: int, isolation: int = COMMITTED) -> tuple[int, int]:
         wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
             topics=[ListOffsetsTopic(name=TOPIC, partitions=[wanted])],
         )
-        (topic,) = list_offsets(request, self.call(ApiKey.LIST_OFFSETS, 7).call, self.broker).topics
+        found = list_offsets(request, self.call(ApiKey.LIST_OFFSETS, 7).call, self.broker)
+        (topic,) = (found if isinstance(found, ListOffsetsResponse) else await found).topics
         (found,) = topic.partitions
         return found.error_code, found.offset
 
@@ -228,7 +234,7 @@ async def test_an_isolation_level_that_nobody_knows_is_refused(tmp_path: Path) -
         response: Any = fetch(request_for(0, 2), waiting.call, desk.broker)
         assert response.error_code == ErrorCode.INVALID_REQUEST
         assert desk.express(0, 2) is None
-        assert desk.offset(LATEST, 2) == (ErrorCode.INVALID_REQUEST, -1)
+        assert await desk.offset(LATEST, 2) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 async def test_a_reader_that_waits_for_committed_records_gets_them_with_the_marker(tmp_path: Path) -> None:
@@ -334,24 +340,24 @@ async def test_the_end_of_the_log_is_the_last_stable_offset_to_readers_of_commit
     async with desk_at(tmp_path) as desk:
         desk.plain(b"a")
         desk.write(7, b"b")
-        assert desk.offset(LATEST, UNCOMMITTED) == (0, 2)
-        assert desk.offset(LATEST, COMMITTED) == (0, 1)
+        assert await desk.offset(LATEST, UNCOMMITTED) == (0, 2)
+        assert await desk.offset(LATEST, COMMITTED) == (0, 1)
         desk.end(7, False)
-        assert desk.offset(LATEST, COMMITTED) == (0, 3)
+        assert await desk.offset(LATEST, COMMITTED) == (0, 3)
 
 
 async def test_no_time_is_found_behind_the_last_stable_offset(tmp_path: Path) -> None:
     async with desk_at(tmp_path) as desk:
         desk.plain(b"a", timestamp_ms=NOW_MS)
         desk.write(7, b"b", timestamp_ms=NOW_MS + 10)
-        assert desk.offset(NOW_MS, COMMITTED) == (0, 0)
-        assert desk.offset(NOW_MS + 5, UNCOMMITTED) == (0, 1)
-        assert desk.offset(NOW_MS + 5, COMMITTED) == (0, -1)
-        assert desk.offset(MAX_TIMESTAMP, UNCOMMITTED) == (0, 1)
-        assert desk.offset(MAX_TIMESTAMP, COMMITTED) == (0, -1), "as Kafka does"
+        assert await desk.offset(NOW_MS, COMMITTED) == (0, 0)
+        assert await desk.offset(NOW_MS + 5, UNCOMMITTED) == (0, 1)
+        assert await desk.offset(NOW_MS + 5, COMMITTED) == (0, -1)
+        assert await desk.offset(MAX_TIMESTAMP, UNCOMMITTED) == (0, 1)
+        assert await desk.offset(MAX_TIMESTAMP, COMMITTED) == (0, -1), "as Kafka does"
         desk.end(7, True)
-        assert desk.offset(NOW_MS + 5, COMMITTED) == (0, 1)
-        assert desk.offset(MAX_TIMESTAMP, COMMITTED) == (0, 1)
+        assert await desk.offset(NOW_MS + 5, COMMITTED) == (0, 1)
+        assert await desk.offset(MAX_TIMESTAMP, COMMITTED) == (0, 1)
 
 
 # -- DescribeProducers

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.broker.call import Call
 from penstock.broker.handlers.fetch import fetch
 from penstock.broker.handlers.produce import produce
@@ -25,7 +27,8 @@ from ..log.making import NOW_MS, batch, records_in
 from ..replication.worlds import NODE, World, world_at
 from .brokers import Timers, broker_of
 
-NEAR, FAR, EPOCH = 2, 3, 7
+NEAR, FAR, STRANGER, EPOCH = 2, 3, 4, 7
+"""Two followers, and a broker that has no replica."""
 FETCH, PRODUCE = 15, 9
 
 
@@ -52,18 +55,31 @@ class Desk:
             call.answer(response)
         return answers
 
-    def fetch(self, offset: int, *, follower: int = -1, rack: str = "", topic_id: bytes = b"") -> PartitionData:
+    def fetch(
+        self,
+        offset: int,
+        *,
+        follower: int = -1,
+        epoch: int = EPOCH,
+        leader_epoch: int = -1,
+        rack: str = "",
+        topic_id: bytes = b"",
+    ) -> PartitionData:
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
             rack_id=rack,
-            replica_state=ReplicaState(replica_id=follower, replica_epoch=EPOCH if follower >= 0 else -1),
+            replica_state=ReplicaState(replica_id=follower, replica_epoch=epoch if follower >= 0 else -1),
             topics=[
                 FetchTopic(
                     topic_id=topic_id or self.topic_id,
                     partitions=[
                         FetchPartition(
-                            partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20
+                            partition=0,
+                            fetch_offset=offset,
+                            log_start_offset=0,
+                            partition_max_bytes=1 << 20,
+                            current_leader_epoch=leader_epoch,
                         )
                     ],
                 )
@@ -95,13 +111,38 @@ async def desk_at(folder: Path, **configs: object) -> AsyncIterator[Desk]:
             state = image.topics[topic_id].partitions[0]
             wide = replace(state, replicas=(NODE, NEAR, FAR), isr=(NODE, NEAR, FAR))
             ops: list[Op] = [Put(keys.partition(*Place(topic_id, 0)), wide.dump(), state.version)]
-            for node, rack in ((NEAR, "b"), (FAR, "c")):
+            for node, rack in ((NEAR, "b"), (FAR, "c"), (STRANGER, "d")):
                 broker = Registered(node_id=node, host="h", port=node, rack=rack, epoch=EPOCH)
                 ops.append(Put(keys.broker(node), broker.dump(), ABSENT))
             return ops
 
         await world.metadata.change(grow)
         yield Desk(world, topic_id)
+
+
+@pytest.mark.parametrize(
+    ("node", "epoch"),
+    [(NEAR, EPOCH - 1), (NEAR, EPOCH + 1), (NEAR, 2**62), (NEAR, -1), (STRANGER, EPOCH), (NODE, EPOCH), (99, EPOCH)],
+)
+async def test_nobody_but_a_registered_replica_is_taken_for_a_follower(tmp_path: Path, node: int, epoch: int) -> None:
+    """A client that says it is a follower at the end of the log would commit what no other broker has."""
+    async with desk_at(tmp_path) as desk:
+        waiting = desk.produce(b"all", acks=-1)
+        found = desk.fetch(1, follower=node, epoch=epoch)
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not found.records
+        assert desk.partition.high_watermark == 0
+        for follower in (NEAR, FAR):
+            assert desk.fetch(1, follower=follower).error_code == 0
+        assert desk.partition.high_watermark == 1, "nor does it keep the true ones from being heard"
+        assert len(waiting) == 1
+
+
+async def test_a_follower_whose_new_replica_is_not_known_here_yet_comes_again(tmp_path: Path) -> None:
+    async with desk_at(tmp_path) as desk:
+        epoch = desk.partition.leader_epoch
+        found = desk.fetch(0, follower=STRANGER, leader_epoch=epoch)
+        assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def test_acks_all_waits_for_all_that_are_in_sync_and_acks_1_does_not(tmp_path: Path) -> None:

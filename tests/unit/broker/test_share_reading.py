@@ -1,7 +1,10 @@
 """Share groups are told which messages there are without opening batches, and get these as they lie."""
 
+import tracemalloc
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,14 +12,17 @@ from penstock.broker.queues.reading import Window
 from penstock.broker.share_partition import SharePartition
 from penstock.broker.share_terms import Terms
 from penstock.foundation.ids import TopicPartition
-from penstock.queues.commands import Acquired
+from penstock.queues.commands import Acquired, Fresh
 from penstock.queues.settings import DeliverySettings
 from penstock.records.batch import assemble, batches
+from penstock.records.compression import Codec, compress
 from penstock.replication.partition import Partition
 
 from ..log.making import NOW_MS, batch, open_at
 
 GZIP = 1
+ZSTD = 4
+WHOLE_MAX = 50
 TERMS = Terms(
     lock_ms=1000, delay_ms=0, settings=DeliverySettings(), is_stable=False, may_renew=True, begins="earliest"
 )
@@ -34,14 +40,14 @@ def _opened(partition: Partition, offset: int, count: int, whole: bool) -> Any:
     window = Window(partition, stable=False)
     window.seek(offset)
     window.fill(count)
-    return window.fresh(count, 0, whole=whole)
+    return window.fresh(count, 0, whole_max=WHOLE_MAX if whole else 0)
 
 
 def _closed(partition: Partition, offset: int, count: int, whole: bool) -> Any:
     window = Window(partition, stable=False)
     window.seek(offset)
     window.fill(count)
-    return window.fresh(count, None, whole=whole)
+    return window.fresh(count, None, whole_max=WHOLE_MAX if whole else 0)
 
 
 @given(
@@ -56,7 +62,7 @@ def test_a_closed_batch_tells_the_same_messages_as_an_open_one(
     partition = _partition(sizes)
     offset = min(start, sum(sizes))
     opened, closed = _opened(partition, offset, count, whole), _closed(partition, offset, count, whole)
-    assert [one.offset for one in closed.fresh] == [one.offset for one in opened.fresh]
+    assert _offsets(closed.fresh) == _offsets(opened.fresh)
     assert closed.end == opened.end
     assert {one.due_ms for one in closed.fresh} <= {0}
 
@@ -77,9 +83,50 @@ def test_a_batch_that_nobody_could_open_is_told_too() -> None:
         base_sequence=-1,
     )
     partition.append(sealed, NOW_MS)
-    assert [one.offset for one in _opened(partition, 0, 9, False).fresh] == [0, 1]
-    assert [one.offset for one in _closed(partition, 0, 9, False).fresh] == [0, 1, 2, 3, 4], "it was not opened"
-    assert [one.offset for one in _closed(partition, 3, 9, False).fresh] == [3, 4]
+    assert _offsets(_opened(partition, 0, 9, False).fresh) == [0, 1]
+    assert _offsets(_closed(partition, 0, 9, False).fresh) == [0, 1, 2, 3, 4], "it was not opened"
+    assert _offsets(_closed(partition, 3, 9, False).fresh) == [3, 4]
+
+
+def _offsets(fresh: Iterable[Fresh]) -> list[int]:
+    return [offset for one in fresh for offset in range(one.offset, one.offset + one.run)]
+
+
+@pytest.mark.parametrize("count", [20_000_000, 2**31 - 1])
+def test_a_batch_that_claims_millions_of_records_is_opened_before_any_is_told(count: int) -> None:
+    """The count is the producer's word, of which the broker knows nothing while the batch is closed."""
+    partition = _partition([2])
+    lie = assemble(
+        compress(Codec.ZSTD, b""),
+        count=count,
+        attributes=ZSTD,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        leader_epoch=-1,
+        base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
+    partition.append(lie, NOW_MS)
+    partition.append(batch(b"after"), NOW_MS)
+    for look in (_opened, _closed):
+        tracemalloc.start()
+        first = look(partition, 0, 10_000, True)
+        rest = look(partition, first.end, 10_000, True)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert _offsets(first.fresh + rest.fresh) == [0, 1, 2 + count]
+        assert peak < 1_000_000
+
+
+def test_many_records_of_a_closed_batch_are_one_entry() -> None:
+    partition = _partition([5000])
+    (one,) = _closed(partition, 0, 10, True).fresh
+    assert (one.offset, one.run) == (0, WHOLE_MAX)
+    (one,) = _closed(partition, 100, 10, False).fresh
+    assert (one.offset, one.run) == (100, 10)
 
 
 @given(

@@ -19,14 +19,17 @@ def _topic(name: str, count: int = 2) -> Topic:
     return Topic(topic_id=name.encode().ljust(16), name=name, partitions=dict.fromkeys(range(count), STATE))
 
 
-JOBS, DEAD = _topic("jobs"), _topic("dead", 3)
+JOBS, DEAD, OFFSETS = _topic("jobs"), _topic("dead", 3), _topic("__consumer_offsets")
 OF_QUEUE = DeliverySettings(max_deliveries=9, in_flight_max=7)
 
 
 class World:
     def __init__(self, **parts: Any) -> None:
         self.image = replace(
-            ClusterImage(topics={one.topic_id: one for one in (JOBS, DEAD)}, by_name={"jobs": JOBS, "dead": DEAD}),
+            ClusterImage(
+                topics={one.topic_id: one for one in (JOBS, DEAD, OFFSETS)},
+                by_name={one.name: one for one in (JOBS, DEAD, OFFSETS)},
+            ),
             **parts,
         )
         self.asked = 0
@@ -75,6 +78,7 @@ def test_dead_letters_go_to_the_topic_that_is_named_if_it_is_there_and_another()
     assert dead_letter("dead") == DeadLetter(DEAD.topic_id, 3)
     assert dead_letter("nowhere") is None
     assert dead_letter("jobs") is None, "a message that is dead would come back"
+    assert dead_letter("__consumer_offsets") is None, "a group may have been configured so before it was refused"
 
 
 def test_the_group_of_a_queue_has_the_queues_terms_on_its_topic_and_its_own_elsewhere() -> None:

@@ -18,6 +18,8 @@ from penstock.records.compression import Codec
 
 CODECS = tuple(Codec)
 
+BODY_MAX = 64 << 20
+
 
 @pytest.fixture
 def threads() -> Iterator[Executor]:
@@ -49,7 +51,7 @@ async def read_all(arenas: Arenas, data: memoryview) -> tuple[list[bytes | Penst
     """All bodies, and in how many pieces they came."""
     found, bodies, pieces = found_in(data), list[bytes | PenstockError](), 0
     while len(bodies) < len(found):
-        async with arenas.opened(data, found[len(bodies) :]) as opened:
+        async with arenas.opened(data, found[len(bodies) :], BODY_MAX) as opened:
             pieces += 1
             some = [body if isinstance(body, PenstockError) else bytes(body) for body in opened.bodies()]
         assert some, "at least one each time"
@@ -103,9 +105,9 @@ def test_a_body_that_was_handed_out_is_not_written_over_by_the_next_reader(threa
     async def work() -> None:
         arenas = Arenas(threads)
         one, two, three = log_of(1), log_of(2, value_bytes=500), log_of(3, value_bytes=200)
-        async with arenas.opened(one, found_in(one)) as first:
+        async with arenas.opened(one, found_in(one), BODY_MAX) as first:
             bodies = list(first.bodies())
-            async with arenas.opened(two, found_in(two)[:1]) as second:
+            async with arenas.opened(two, found_in(two)[:1], BODY_MAX) as second:
                 others = list(second.bodies())
                 third = asyncio.create_task(read_all(arenas, three))
                 done, _ = await asyncio.wait({third}, timeout=0.1)
@@ -162,7 +164,7 @@ def test_an_arena_whose_reader_is_gone_is_free_when_its_thread_has_ended(monkeyp
 def test_several_threads_share_the_work(threads: Executor) -> None:
     data = log_of(40)
     began = threading.Barrier(2)
-    shared = Opening(data, found_in(data))
+    shared = Opening(data, found_in(data), BODY_MAX)
 
     def work() -> None:
         began.wait(10)

@@ -12,9 +12,9 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.fetch import fetch
 from penstock.broker.views import fetching, scanning
-from penstock.broker.views import turns as turns_module
 from penstock.cluster.administration import create_view, delete_topic
 from penstock.cluster.views import View
+from penstock.foundation import time_slices
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.codes import ErrorCode
 from penstock.records.batch import HEADER_BYTES, assemble, batches, read_header
@@ -161,7 +161,7 @@ async def test_others_have_their_turn_while_a_view_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Each turn is over at once here: the loop must go round after every batch, or portion of one."""
-    monkeypatch.setattr(turns_module, "TURN_S", 0.0)
+    monkeypatch.setattr(time_slices, "SLICE_S", 0.0)
     async with desk_at(tmp_path, where) as desk:
         for _ in range(10):
             desk.write(*[b"us"] * 1024, codec=Codec.ZSTD, value=b'{"n": 2}')
@@ -180,7 +180,7 @@ async def test_others_have_their_turn_while_a_view_is_read(
         busy.cancel()
         portions = 10 if "tag" in where else 40
         assert rounds >= 3 * portions
-        assert desk.broker.views.turns.taken >= 3 * portions
+        assert desk.broker.views.slices.taken >= 3 * portions
 
 
 async def test_a_reader_that_hangs_up_is_forgotten(tmp_path: Path) -> None:

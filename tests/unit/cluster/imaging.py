@@ -7,6 +7,7 @@ from penstock.cluster import keys
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place
 from penstock.cluster.topics import Defaults, NewTopic, plan_create
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
+from penstock.foundation.ids import INTERNAL_TOPICS
 
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
 
@@ -56,6 +57,8 @@ class Table:
     def create(self, name: str, **wanted: object) -> bytes:
         """Make a topic; its id."""
         topic_id = (self.revision + 1).to_bytes(16, "big")
+        if name in INTERNAL_TOPICS:
+            wanted.setdefault("configs", {"cleanup.policy": "compact"})
         self.transact(plan_create(self.image, NewTopic(name=name, **wanted), topic_id, DEFAULTS))  # type: ignore[arg-type]
         return topic_id
 

@@ -1,10 +1,11 @@
 """Whose a data folder is."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.identity import FolderIdentity, NotOurs
+from penstock.cluster.identity import FolderIdentity, NewerDataFolder, NotOurs
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
@@ -41,8 +42,24 @@ def test_a_folder_of_another_broker_is_refused(tmp_path: Path) -> None:
         FolderIdentity.of(disk, 2)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"folder": "x"}', b'{"unknown": 1}'])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"folder": "x"}', b'{"unknown": 1}', b'{"version": "1"}'])
 def test_a_damaged_note_is_not_taken_for_a_new_folder(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "identity").write_bytes(data)
     with pytest.raises(StorageError, match="damaged"):
         FolderIdentity.of(OsDisk(tmp_path), 1)
+
+
+def test_a_folder_without_a_format_version_is_version_1_and_gets_it(tmp_path: Path) -> None:
+    file = tmp_path / "identity"
+    file.write_text('{"folder": "f", "node_id": 1, "cluster_id": "c"}')
+    assert FolderIdentity.of(OsDisk(tmp_path), 1).version == 1
+    assert json.loads(file.read_text()) == {"folder": "f", "node_id": 1, "cluster_id": "c", "version": 1}
+
+
+def test_a_folder_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "identity"
+    text = '{"folder": "f", "node_id": 2, "cluster_id": "c", "version": 2, "more": 1}'
+    file.write_text(text)
+    with pytest.raises(NewerDataFolder, match="format version 2, and this release knows versions up to 1"):
+        FolderIdentity.of(OsDisk(tmp_path), 1)
+    assert file.read_text() == text

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Message, Rewind, Take
-from penstock.delays.entries import Rank, message_key
-from penstock.delays.machine import DelayMachine
+from penstock.delays.entries import BEGAN, COPIED, FIRED, Rank, message_key
+from penstock.delays.machine import DamagedDelays, DelayMachine
 from penstock.delays.shelf import MemoryShelf
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.records.batch import read_header
@@ -169,3 +169,10 @@ def test_deliver_is_an_effect_so_that_all_before_it_is_committed(log: Log) -> No
     decision = log.decide(Take(NOW_MS, 10))
     assert not decision.persist
     assert isinstance(decision.effects[0], Deliver)
+
+
+@pytest.mark.parametrize("key", [BEGAN, COPIED, FIRED])
+def test_a_record_that_cannot_be_read_is_refused_by_name(log: Log, key: bytes) -> None:
+    """Not with an error of the struct module, which whoever reads along would not survive."""
+    with pytest.raises(DamagedDelays, match=key.hex()):
+        _apply(log.machine, 9, (StateRecord(key=key, value=b"??"),))

@@ -8,10 +8,11 @@ import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
 from penstock.network import http
-from penstock.network.http import BODY_BYTES_MAX, HEADER_BYTES_MAX, LARGE_BYTES, PIPELINED_MAX, HttpListener
+from penstock.network.http import LARGE_BYTES, PIPELINED_MAX, HttpListener
+from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.network.site import Site
 
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 def echo(request: HttpRequest) -> HttpResponse:
@@ -92,6 +93,88 @@ async def test_pipelined_requests_are_answered_in_their_order_even_if_the_first_
         assert await client.answer() == (200, b"GET /slow? ")
         for number in range(50):
             assert await client.answer() == (200, b"GET /%d? " % number)
+
+
+async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TURN_S", 0.0)
+    answered = 0
+    in_one_turn: list[int] = []
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        nonlocal answered
+        answered += 1
+        return echo(request)
+
+    async def watch() -> None:
+        seen = answered
+        while True:
+            await asyncio.sleep(0)
+            in_one_turn.append(answered - seen)
+            seen = answered
+
+    async with serving(answer) as connected, connected() as client:
+        watching = asyncio.ensure_future(watch())
+        client.send(b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % n for n in range(3000)))
+        for number in range(3000):
+            assert await client.answer() == (200, b"GET /%d? " % number)
+        watching.cancel()
+    assert max(in_one_turn) <= 2, "one, and the first of what has just come"
+
+
+async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TURN_S", 0.0)
+    gate, asked = asyncio.Event(), list[str]()
+
+    async def wait(request: HttpRequest) -> HttpResponse:
+        await gate.wait()
+        return echo(request)
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        asked.append(request.path)
+        return wait(request) if request.path.endswith("0") else echo(request)
+
+    body = bytes(1000)
+    async with serving(answer) as connected, connected() as client:
+        for number in range(400):
+            client.send(b"POST /%d HTTP/1.1\r\nContent-Length: 1000\r\n\r\n%s" % (number, body))
+        async with connected() as other:
+            other.send(b"GET /x HTTP/1.1\r\n\r\n")
+            await other.answer()
+        gate.set()
+        for number in range(400):
+            assert await client.answer() == (200, b"POST /%d? %s" % (number, body))
+    assert [path for path in asked if path != "/x"] == [f"/{number}" for number in range(400)]
+
+
+async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "TURN_S", 0.0)
+    size = 3 * LARGE_BYTES
+    listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size)
+    post = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size
+    async with serving(listener) as connected, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected()) for _ in range(5)]
+        for client in clients:
+            client.send((post + bytes(size)) * 3)
+        for _ in range(3):
+            for client in clients:
+                assert await client.answer() == (200, b"%d" % size)
+
+
+async def test_what_follows_a_request_that_closes_is_not_answered_however_much_it_is() -> None:
+    asked = list[str]()
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        asked.append(request.path)
+        return echo(request)
+
+    async with serving(answer) as connected, connected() as client:
+        client.send(b"GET /1 HTTP/1.1\r\nConnection: close\r\n\r\n" + b"GET /2 HTTP/1.1\r\n\r\n" * 5000)
+        assert (await client.head())[0] == 200
+        with contextlib.suppress(ConnectionError):
+            await client.rest()
+    assert asked == ["/1"]
 
 
 async def test_a_client_that_runs_ahead_of_its_answers_is_not_read_from() -> None:
@@ -422,12 +505,8 @@ async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: py
             assert (await client.answer())[0] == expected
 
 
-async def numbers() -> bytes:
-    return b"numbers"
-
-
 async def test_whoever_watches_over_a_broker_is_answered_even_if_there_are_too_many() -> None:
-    site = Site(is_ready=lambda: True, metrics=numbers)
+    site = Site(is_ready=lambda: True, metrics=lambda: iter([b"numbers"]))
     listener = HttpListener(site.answer, connections_max=1, answer_surplus=site.answer_surplus)
     async with serving(listener) as connected, connected() as first:
         first.send(b"GET /healthz HTTP/1.1\r\n\r\n")

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.image import ClusterImage
 from penstock.network.kafka import KafkaListener
-from penstock.network.large import BUFFERS_MAX, FIRST_BYTES, RECEIVE_BYTES, Buffers, LargeRequest
+from penstock.network.large import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, Buffers, LargeRequest
 
 
 class Settings(dict[str, int]):
@@ -40,7 +40,8 @@ def fill(large: LargeRequest, data: bytes, step: int) -> memoryview:
         count = min(step, len(room), len(data) - at)
         room[:count] = data[at : at + count]
         at += count
-        whole = large.add(count)
+        large.add(count)
+        whole = large.frame
         if whole is not None:
             assert at == len(data)
             return whole
@@ -50,22 +51,21 @@ def test_a_request_is_completed_where_it_began(listener: KafkaListener) -> None:
     shared = listener.receive_buffer
     frame = pattern(100_000)
     shared[500:1500] = frame[:1000]
-    listener.budget.borrow(len(frame), lambda count: None)
-    large = listener.receive_large(len(frame), shared, 500, 1500)
+    large = listener.receive_large(len(frame), shared, 500, 1500, _nothing)
     assert listener.receive_buffer is not shared, "others must not read into a buffer that is in use"
     whole = fill(large, frame[1000:], 30_000)
     assert whole == frame
     assert whole.obj is shared.obj
     listener.release(large)
-    assert listener.budget.lent_bytes == 0
+    large.loan.close()
+    assert listener.budget.held_bytes == 0
 
 
 def test_a_request_that_would_pass_the_buffer_is_moved(listener: KafkaListener) -> None:
     shared = listener.receive_buffer
     frame = pattern(100_000)
     shared[-10:] = frame[:10]
-    listener.budget.borrow(len(frame), lambda count: None)
-    large = listener.receive_large(len(frame), shared, len(shared) - 10, len(shared))
+    large = listener.receive_large(len(frame), shared, len(shared) - 10, len(shared), _nothing)
     assert listener.receive_buffer is shared
     assert fill(large, frame[10:], 1 << 20) == frame
 
@@ -74,10 +74,9 @@ def test_buffers_are_used_again_and_their_number_is_bounded(listener: KafkaListe
     frames = [pattern(50_000, seed) for seed in range(BUFFERS_MAX + 10)]
     large = []
     for frame in frames:
-        listener.budget.borrow(len(frame), lambda count: None)
         shared = listener.receive_buffer
         shared[:100] = frame[:100]
-        large.append(listener.receive_large(len(frame), shared, 0, 100))
+        large.append(listener.receive_large(len(frame), shared, 0, 100, _nothing))
     assert sum(request.borrowed is not None for request in large) == BUFFERS_MAX
     for frame, request in zip(frames, large, strict=True):
         assert fill(request, frame[100:], 20_000) == frame
@@ -87,7 +86,7 @@ def test_buffers_are_used_again_and_their_number_is_bounded(listener: KafkaListe
         listener.release(request)
     for frame in frames[:BUFFERS_MAX]:
         shared = listener.receive_buffer
-        again = listener.receive_large(len(frame), shared, 0, 100)
+        again = listener.receive_large(len(frame), shared, 0, 100, _nothing)
         assert again.borrowed is not None
         assert id(again.borrowed.obj) in before
 
@@ -113,12 +112,26 @@ def test_buffers_that_nobody_needs_are_let_go() -> None:
     assert len(found) == BUFFERS_MAX + 1, "others may take their place"
 
 
-def test_a_request_larger_than_any_buffer_grows_with_what_arrives(listener: KafkaListener) -> None:
-    size = 2 * FIRST_BYTES + 12345
+def test_a_request_larger_than_any_buffer_has_memory_of_its_own(listener: KafkaListener) -> None:
+    size = 5 * RECEIVE_BYTES + 12345
     frame = bytes(size - 1) + b"\x01"
-    listener.budget.borrow(size, lambda count: None)
-    large = listener.receive_large(size, memoryview(frame), 0, 10)
-    assert len(large.room()) == FIRST_BYTES - 10, "a length that was announced costs nothing by itself"
+    large = listener.receive_large(size, memoryview(frame), 0, 10, _nothing)
+    assert len(large.room()) == RECEIVE_BYTES, "one read does not take more"
     assert fill(large, frame[10:], 1 << 20) == frame
-    assert size > RECEIVE_BYTES
     assert large.borrowed is None
+
+
+def test_a_request_that_arrives_below_the_minimum_rate_is_slow(listener: KafkaListener) -> None:
+    large = listener.receive_large(100 << 20, memoryview(b"x"), 0, 1, _nothing)
+    assert not large.is_slow(1000.0)
+    large.add(int(RATE_S * RATE_MIN) - 1)
+    assert not large.is_slow(1000.0 + RATE_S - 1)
+    assert large.is_slow(1000.0 + RATE_S)
+    large.add(int(RATE_S * RATE_MIN))
+    assert not large.is_slow(1000.0 + 2 * RATE_S)
+    large.restart_clock()
+    assert not large.is_slow(1000.0 + 9 * RATE_S), "the broker did not read meanwhile"
+
+
+def _nothing() -> None:
+    """Nobody waits for the budget."""

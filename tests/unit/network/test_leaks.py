@@ -56,7 +56,7 @@ def test_a_handler_that_fails_gives_back_what_its_request_had_borrowed(
         writer.write(frame[100:])
         assert await asyncio.wait_for(reader.read(), 10) == b"", "the connection is closed"
         writer.close()
-        assert node._listener.budget.lent_bytes == 0
+        assert node._listener.budget.held_bytes == 0
         await node.stop()
 
     asyncio.run(main())

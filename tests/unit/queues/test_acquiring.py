@@ -1,6 +1,8 @@
 """Who gets which messages of a standard queue."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.foundation.decision import NO_PRODUCER
 from penstock.foundation.errors import InvalidRequest
@@ -159,6 +161,36 @@ def test_whoever_read_ahead_before_others_acquired_gets_only_what_is_left() -> N
     assert offsets(place.do(Acquire(QUEUE, "ada", 2, 1000, fresh, 4, 0))) == [0, 1]
     assert offsets(place.do(Acquire(QUEUE, "bob", 9, 1000, fresh, 4, 0))) == [2, 3]
     assert place.delivery.end == 4
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=6),
+    wants=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40), st.booleans()), min_size=1, max_size=6),
+)
+def test_runs_of_messages_are_given_as_if_each_were_read_by_itself(
+    runs: list[tuple[int, int]], wants: list[tuple[int, int, bool]]
+) -> None:
+    """`runs`: offsets that are no messages, messages behind them; `wants`: messages, bytes, whole ranges or not."""
+    together: list[Fresh] = []
+    at = 0
+    for gap, run in runs:
+        together.append(Fresh(at + gap, 0, 3, "", run))
+        at += gap + run
+    single = [Fresh(one.offset + number, 0, 3) for one in together for number in range(one.run)]
+    settings = DeliverySettings(in_flight_max=20)
+    places = [Place(), Place()]
+    for holder, (count, max_bytes, whole) in enumerate(wants):
+        replies = []
+        for place, fresh in zip(places, (together, single), strict=True):
+            command = Acquire(
+                QUEUE, f"w{holder}", count, 1000, tuple(fresh), at, 0, max_bytes, whole, settings=settings
+            )
+            try:
+                replies.append(place.do(command))
+            except OverLimit:
+                replies.append("over the limit")
+        assert replies[0] == replies[1]
+        assert places[0].delivery.end == places[1].delivery.end
 
 
 def test_what_was_read_behind_the_end_is_left_aside() -> None:

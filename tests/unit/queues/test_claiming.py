@@ -54,6 +54,16 @@ def test_exactly_what_is_claimed_is_taken_and_the_rest_was_never_received() -> N
     assert {one.count for one in rest} == {1}
 
 
+def test_some_messages_of_a_run_are_claimed_and_the_others_stay_available() -> None:
+    """Messages of a batch that stays closed are told as one run."""
+    place = Place(end=10)
+    run = (Fresh(0, 0, 7, "", 4), Fresh(4), Fresh(5, 0, 7, "", 5))
+    reply = place.do(Claim(QUEUE, "mender", ((2, 3), (7, 7)), HOLD_MS, run, 10, 0, place.settings))
+    assert offsets(reply.taken) == [2, 3, 7]
+    assert place.delivery.end == 8
+    assert offsets(place.acquire("ada", 10)) == [0, 1, 4, 5, 6, 8, 9]
+
+
 def test_a_claim_that_is_undone_was_never_there() -> None:
     place = Place(end=4)
     place.acquire("ada", 2)

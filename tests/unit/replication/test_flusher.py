@@ -17,7 +17,7 @@ from ..log.making import NOW_MS, SyncedDisk, batch
 from .worlds import NODE, World, deletion_of, world_at
 
 FOLLOWER = 2
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Gate:

@@ -136,6 +136,17 @@ def test_who_has_everything_is_in_sync_however_long_it_is_silent() -> None:
     assert wish.isr == (LEADER,)
 
 
+def test_an_offline_follower_leaves_the_isr_of_an_idle_partition() -> None:
+    """It has everything, and nothing is written that it could lack; but it is not there to take over."""
+    lead = leading()
+    for node in (A, B):
+        fetch(lead, node, 10, now_ms=0)
+    online = {A: EPOCHS[A]}
+    assert lead.wish(LAG_MS, online) is None, "it has as long as one that lags"
+    assert lead.wish(LAG_MS + 1, online) == IsrWish(isr=(LEADER, A), version=7, joining={})
+    assert lead.wish(100 * LAG_MS, EPOCHS) is None, "one that is registered and silent lacks nothing"
+
+
 def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
     """A follower under load never has everything; that it had what the leader had when it last asked will do."""
     lead = leading(LEADER, A, end=0)

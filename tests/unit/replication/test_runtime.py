@@ -22,8 +22,9 @@ from penstock.foundation.errors import (
 from penstock.records.batch import batches
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
-from penstock.replication.runtime import BATCH_BYTES_MAX, FOLLOW_BYTES, StateRuntime
+from penstock.replication.runtime import FOLLOW_BYTES, StateRuntime
 from penstock.replication.runtimes import StateRuntimes, java_hash
+from penstock.replication.state_batches import BATCH_BYTES_MAX
 
 from .worlds import World, world_at
 

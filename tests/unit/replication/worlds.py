@@ -13,6 +13,7 @@ from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
+from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.settings import LogSettings
 from penstock.replication.disk_threads import DiskThreads
@@ -88,6 +89,8 @@ class World:
         """Make a topic; its id."""
         topic_id = (len(self.metadata.image.versions) + self.metadata.image.revision + 1).to_bytes(16, "big")
         values = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        if name in INTERNAL_TOPICS:
+            values.setdefault("cleanup.policy", "compact")
         wanted = NewTopic(name=name, partitions=partitions, configs=values)
         await self.metadata.change(lambda image: plan_create(image, wanted, topic_id, DEFAULTS))
         await self.rest()

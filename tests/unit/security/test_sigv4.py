@@ -24,7 +24,16 @@ from penstock.security.errors import (
     RequestExpired,
     SignatureDoesNotMatch,
 )
-from penstock.security.sigv4 import SIGNING_KEYS_MAX, SKEW_S, Verifier, region_of, signing_key
+from penstock.security.sigv4 import (
+    PARAMETERS_MAX,
+    SIGNED_HEADERS_MAX,
+    SIGNING_KEYS_MAX,
+    SKEW_S,
+    Verifier,
+    region_of,
+    signing_key,
+)
+from tests.scaling import GROWTH_MAX, growth
 
 KEY = AccessKey(access_key="AKIDEXAMPLE", secret="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 CREDENTIALS = Credentials(keys={KEY.access_key: KEY})
@@ -256,3 +265,114 @@ def test_the_order_and_spelling_of_parameters_do_not_matter(first: str, second: 
     one = sigv4._canonical_query(f"a={quoted[0]}&b={quoted[1]}")
     assert one == sigv4._canonical_query(f"b={quoted[1]}&a={quoted[0]}")
     assert one == f"a={quoted[0]}&b={quoted[1]}"
+
+
+# -- what is meant to take long
+
+
+def with_authorization(text: str, **headers: str) -> HttpRequest:
+    named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    return HttpRequest(b"POST", "/", "", {b"host": b"x", b"authorization": text.encode(), **named}, b"")
+
+
+def refused(request: HttpRequest) -> Callable[[], None]:
+    def verify() -> None:
+        with pytest.raises(Refused):
+            Verifier(CREDENTIALS).verify(request, now_ms())
+
+    return verify
+
+
+@pytest.mark.parametrize("text", ["a", " ", ",", "a,", "=", "Credential= "])
+def test_an_authorization_header_is_read_in_linear_time(text: str) -> None:
+    def work(count: int) -> Callable[[], object]:
+        return refused(with_authorization("AWS4-HMAC-SHA256 " + text * count + "x"))
+
+    assert growth(work, 1000) < GROWTH_MAX
+
+
+def test_fields_of_an_authorization_header_may_have_spaces_around_them_or_none() -> None:
+    request = signed()
+    text = request.headers[b"authorization"].decode()
+    for changed in (text.replace(", ", ","), text.replace(", ", " ,  "), text + " ", text.replace(", ", ",\t")):
+        headers = {**request.headers, b"authorization": changed.encode()}
+        assert Verifier(CREDENTIALS).verify(request._replace(headers=headers), now_ms()) is KEY
+
+
+def scoped(signed_headers: str, day: str = "20260101", region: str = "r") -> HttpRequest:
+    credential = f"{KEY.access_key}/{day}/{region}/sqs/aws4_request"
+    text = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed_headers}, Signature=00"
+    return with_authorization(text, x_amz_date="20260101T000000Z")
+
+
+MIDNIGHT_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: scoped("host;" + "x;" * 25_000 + "y"),
+        lambda: scoped("host;host"),
+        lambda: scoped(";".join(f"h{number:05d}" for number in range(SIGNED_HEADERS_MAX + 1))),
+        lambda: scoped("host", region="r" * 65),
+        lambda: scoped("host", region="r/" * 20_000),
+    ],
+)
+def test_a_scope_and_signed_headers_are_bounded(request_of: Callable[[], HttpRequest]) -> None:
+    with pytest.raises(IncompleteSignature):
+        Verifier(CREDENTIALS).verify(request_of(), MIDNIGHT_MS)
+
+
+def test_as_many_signed_headers_as_are_allowed_are_taken() -> None:
+    names = sorted(["host", *(f"x{number:03d}" for number in range(SIGNED_HEADERS_MAX - 1))])
+    with pytest.raises(SignatureDoesNotMatch, match="does not match the signature you provided"):
+        Verifier(CREDENTIALS).verify(scoped(";".join(names)), MIDNIGHT_MS)
+
+
+@pytest.mark.parametrize("day", ["2", "2026", "202601011"])
+def test_the_day_of_the_scope_is_a_whole_day(day: str) -> None:
+    with pytest.raises(SignatureDoesNotMatch, match="Date in Credential scope"):
+        Verifier(CREDENTIALS).verify(scoped("host", day=day), MIDNIGHT_MS)
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Mon, 01 Jan 99999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2026 00:00:00 +99999999999999",
+        "Mon, 01 Jan 0001 00:00:00 +2359",
+        "1 " * 30_000,
+        "9" * 60_000 + "Z",
+    ],
+)
+def test_a_date_header_that_is_no_date_is_incomplete(date: str) -> None:
+    text = scoped("host").headers[b"authorization"].decode()
+    with pytest.raises(Refused):
+        Verifier(CREDENTIALS).verify(with_authorization(text, date=date), MIDNIGHT_MS)
+
+
+def url_with(query: str) -> HttpRequest:
+    request = presigned(url="http://localhost:9324/?Action=ListQueues")
+    return request._replace(query=f"{request.query}&{query}")
+
+
+@pytest.mark.parametrize("query", ["a&" * PARAMETERS_MAX, "a=%", "a=%zz", "%=1", "a=" + "%" * 60_000])
+def test_a_signed_url_has_so_many_parameters_and_no_wrong_escapes(query: str) -> None:
+    with pytest.raises(IncompleteSignature):
+        Verifier(CREDENTIALS).verify(url_with(query), now_ms())
+
+
+@pytest.mark.parametrize("text", ["%C3%A9", "%41", "a%20", "é", "==", "+"])
+def test_the_parameters_of_a_url_are_read_in_linear_time(text: str) -> None:
+    assert growth(lambda count: refused(url_with("a=" + text * count)), 1000) < GROWTH_MAX
+
+
+def test_many_parameters_of_a_url_are_read_in_linear_time() -> None:
+    def work(count: int) -> Callable[[], object]:
+        return refused(url_with("&".join(f"n{number}=%41" for number in range(count))))
+
+    assert growth(work, PARAMETERS_MAX // 9) < GROWTH_MAX
+
+
+def test_the_bytes_of_a_parameter_are_signed_as_they_are() -> None:
+    assert sigv4._canonical_query("a=%ff%C3%A9&b=%2f~") == "a=%FF%C3%A9&b=%2F~"

@@ -128,7 +128,8 @@ def test_the_number_of_partitions_is_for_new_queues() -> None:
     ("policy", "said"),
     [
         ("nonsense", "not a valid JSON map"),
-        ("[" * 100_000, "not a valid JSON map"),
+        ("[" * 100_000, "not a valid JSON map of at most 16384 characters"),
+        (json.dumps({"maxReceiveCount": [[]] * 6000}), "not a valid JSON map of at most 16384 characters"),
         ("[]", "not a valid JSON map"),
         ({"maxReceiveCount": 1}, "mandatory attribute: deadLetterTargetArn"),
         ({"deadLetterTargetArn": DEAD}, "mandatory attribute: maxReceiveCount"),

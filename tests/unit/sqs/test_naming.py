@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 from penstock.broker.queues.messages import MoveTaskRunning, NoSuchMoveTask, QueueUnavailable
 from penstock.cluster.queues import NameTaken, NoSuchQueue, QueueExists
 from penstock.foundation.errors import MessageTooLarge, NotLeaderOrFollower, PenstockError, StorageError
+from penstock.foundation.steps import run_steps
 from penstock.queues.errors import OverLimit
 from penstock.security.errors import AccessDenied, SignatureDoesNotMatch
 from penstock.sqs import errors
 from penstock.sqs.batches import failed, read_entries, result
 from penstock.sqs.errors import SqsError, translate
 from penstock.sqs.naming import arn_of, check_name, name_in_arn, name_in_url, url_of
-from penstock.sqs.paging import page_of
+from penstock.sqs.paging import Page, page_steps
 from penstock.sqs.tagging import check_tags
+
+
+def page_of(names: list[str], params: dict[str, Any]) -> Page:
+    return run_steps(page_steps(names, lambda name: True, params))
 
 
 @pytest.mark.parametrize(

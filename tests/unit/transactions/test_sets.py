@@ -11,11 +11,13 @@ from penstock.foundation.decision import NO_PRODUCER, Decision, ProducerKey, Sta
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.ids import TopicPartition
 from penstock.foundation.spark_ids import transactional_id
+from penstock.foundation.steps import run_steps
 from penstock.records.build import build_pairs
+from penstock.transactions.commands import CommitPreparedSet
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.errors import SetTooLarge, TooManyQueries
 from penstock.transactions.records import DECIDED
-from penstock.transactions.sets import SET_BYTES_MAX
+from penstock.transactions.sets import SET_BYTES_MAX, prepare_steps
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, Transaction
 from penstock.wire.messages.commit_set import (
@@ -57,9 +59,8 @@ def states(place: Place, *names: str) -> list[State]:
     return [place.state(name).state for name in names]
 
 
-def decide(place: Place, batch_id: int, participants: dict[str, ProducerKey]) -> Decision:
-    """What would be done, without doing it."""
-    request = CommitSetRequest(
+def set_request(batch_id: int, participants: dict[str, ProducerKey]) -> CommitSetRequest:
+    return CommitSetRequest(
         query="q",
         action=0,
         batch_id=batch_id,
@@ -68,7 +69,11 @@ def decide(place: Place, batch_id: int, participants: dict[str, ProducerKey]) ->
             for name, key in participants.items()
         ],
     )
-    return place.machine.decide(TICKET, asked(request, 0), place.now_ms)
+
+
+def decide(place: Place, batch_id: int, participants: dict[str, ProducerKey]) -> Decision:
+    """What would be done, without doing it."""
+    return place.machine.decide(TICKET, asked(set_request(batch_id, participants), 0), place.now_ms)
 
 
 # -- committing
@@ -553,3 +558,44 @@ def test_whatever_happens_a_batch_is_committed_once_and_whole(steps: list[tuple[
     assert sorted(committed) == list(committed), "batches are decided in their order"
     ongoing = {name for name, known in place.machine.transactions.items() if known.state is State.ONGOING}
     assert set(place.machine.queries.open_of("q")) == ongoing
+
+
+# -- prepared before it is decided
+
+
+def prepared_decision(
+    place: Place, batch_id: int, participants: dict[str, ProducerKey], change: str = ""
+) -> Decision:
+    """As `decide`, prepared first; `change` is a task that ends by itself in between."""
+    request = set_request(batch_id, participants)
+    prepared = run_steps(prepare_steps(place.machine.transactions, request, place.now_ms))
+    if change:
+        place.end(participants[change], name=change, committed=False)
+    return place.machine.decide(TICKET, CommitPreparedSet(asked(request, 0), prepared), place.now_ms)
+
+
+def test_a_set_that_was_prepared_is_decided_as_one_that_was_not() -> None:
+    names = [transactional_id("q", number, "0.0") for number in range(100)]
+    plain, other = Place(), Place()
+    expected = decide(plain, 0, tasks(plain, *names))
+    found = prepared_decision(other, 0, tasks(other, *names))
+    assert found.persist == expected.persist
+    assert [effect.transactional_id for effect in found.effects] == names
+    assert found.replies == expected.replies
+    assert found.is_whole
+
+
+def test_a_task_that_changes_after_it_was_prepared_is_looked_at_again() -> None:
+    place = Place()
+    participants = tasks(place)
+    decision = prepared_decision(place, 0, participants, change=SECOND)
+    (reply,) = decision.replies
+    assert reply.value.error_code == ErrorCode.INVALID_TXN_STATE
+    assert [entry.transactional_id for entry in reply.value.broken] == [SECOND]
+
+
+def test_what_is_wrong_with_a_request_is_found_while_it_is_prepared() -> None:
+    place = Place()
+    request = set_request(0, {"spark/other/0/0.0": ProducerKey(1, 0)})
+    with pytest.raises(InvalidRequest, match="is not of query"):
+        run_steps(prepare_steps(place.machine.transactions, request, place.now_ms))

@@ -147,10 +147,10 @@ def test_tagged_fields_of_a_header_that_are_cut_short_anywhere_are_refused() -> 
     ids=["giant count", "count alone", "past the end", "past the end again and again", "endless number"],
 )
 def test_tagged_fields_of_a_header_that_lie_are_refused_soon(tags: bytes) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(MalformedRequest):
         skip_tags(tags, 0)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize("size", range(5))

@@ -39,6 +39,7 @@ OUR_OWN: Final = [
     for api in (
         "CommitSet",
         "DelayedMessages",
+        "RestoreState",
         "QueueClaim",
         "QueueControl",
         "QueueDeliver",

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.wire.codec import codec_of, decode, encode, encode_bytes
+from penstock.foundation.steps import run_steps
+from penstock.wire.codec import codec_of, decode, decode_steps, encode, encode_bytes, encode_steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from penstock.wire.schema import Field, fields_of, message_of
+from penstock.wire.schema import Buffer, Field, fields_of, message_of
 
 from .catalogue import MESSAGES, is_flexible, label
 from .plain_encoder import encode_plainly
@@ -66,6 +67,17 @@ def count_structs(value: Any, version: int) -> int:
             found = getattr(value, field.name)
             total += sum(count_structs(item, version) for item in (found if field.is_array else [found]))
     return total
+
+
+@each_class
+def test_sliced_codecs_agree_with_the_others(cls: type) -> None:
+    for version in versions_of(cls):
+        message = full_sample(cls, version)
+        data = encode_bytes(message, version)
+        assert run_steps(decode_steps(cls, version, data)) == message
+        parts: list[Buffer] = []
+        run_steps(encode_steps(message, version, parts))
+        assert b"".join(parts) == data
 
 
 @each_class

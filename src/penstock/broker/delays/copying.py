@@ -9,7 +9,7 @@ from penstock.delays.machine import DelayMachine
 from penstock.foundation.clock import Clock
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, batches
-from penstock.records.columns import Columns, decode_columns
+from penstock.records.columns import Columns
 from penstock.records.delayed import find_delayed
 from penstock.replication.partition import Partition
 
@@ -17,6 +17,8 @@ READ_BYTES: Final = 256 << 10
 """Looked at at a time: between two looks the event loop does other things."""
 COPY_BYTES_MAX: Final = 16 << 10
 """Kept as one batch: to deliver one of its messages all of it is read."""
+MESSAGES_MAX: Final = 1000
+"""Copied at a time: the rest of a batch with more is looked at next."""
 GROWTH_MAX: Final = 10_000
 
 
@@ -66,7 +68,7 @@ class Copier:
         aborted = log.aborted_between(at, end)
         commands: list[Copy] = []
         messages: list[Message] = []
-        size, looked_to = 0, at
+        size, copied, looked_to = 0, 0, at
         for place, header in batches(data):
             batch = view[place : place + header.size_bytes]
             looked_to = header.next_offset
@@ -75,14 +77,20 @@ class Copier:
             marked = self._marks.of_batch(batch, header, log)
             if marked is False or _is_aborted(header, aborted):
                 continue
-            columns = marked if isinstance(marked, Columns) else decode_columns(batch)
+            columns = marked if isinstance(marked, Columns) else self._marks.decode(batch, header, log)
             for found in find_delayed(columns, at):
+                if copied >= MESSAGES_MAX:
+                    looked_to = found.offset
+                    break
                 due_ms = found.wish.due_ms(self._taken_in_ms(found.offset, now_ms))
                 if size + len(found.raw) > COPY_BYTES_MAX and messages:
                     commands.append(Copy(messages, found.offset, now_ms))
                     messages, size = [], 0
                 messages.append(Message(found.offset, due_ms, found.timestamp_ms, found.key, found.raw))
                 size += len(found.raw)
+                copied += 1
+            if copied >= MESSAGES_MAX:
+                break
         self.looked_to = looked_to if looked_to > at else end
         if messages:
             commands.append(Copy(messages, self.looked_to, now_ms))

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
+from penstock.broker.delays.decoding import LargeBatches
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.veil import Veil
@@ -40,6 +41,7 @@ class DelayHosting:
         self._clock = clock
         self._timer = timer
         self._threads = threads
+        self._large = LargeBatches()
         self.stats: Final = DelayStats()
         self.by_place: Final[dict[Place, DelayPartition]] = {}
         self._names: dict[Place, str] = {}
@@ -92,7 +94,7 @@ class DelayHosting:
             before = self._veiled.get(place)
             if before is not None and before.veil is not None:
                 before.veil.close()
-            partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer)
+            partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer, self._large)
             self._veiled[place] = partition
         partition.veil.configure(self._settings_of(topic))
 

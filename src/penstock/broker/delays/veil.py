@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from penstock.broker.delays.decoding import LargeBatches
 from penstock.broker.delays.holding import Holding
 from penstock.broker.delays.marks import Marks
 from penstock.delays.machine import UNKNOWN, DelayMachine
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.settings import LONG_MAX
+from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.log.settings import LogSettings
 from penstock.records.batch import BatchHeader, batches
-from penstock.records.columns import Columns, decode_columns
+from penstock.records.columns import Columns
 from penstock.records.delayed import delayed_mask
 from penstock.records.layout import Buffer
 from penstock.records.selecting import Selection
@@ -19,7 +21,7 @@ from penstock.replication.partition import Partition
 
 READ_BYTES_MAX: Final = 4 << 20
 OPEN_BYTES_MAX: Final = 1 << 20
-"""Of batches that are opened for one answer: more work than that would hold up everybody else."""
+"""Of batches that are opened for one answer, decompressed: more would hold the event loop for too long."""
 _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
@@ -37,13 +39,18 @@ class Veil:
     """Of one replica, led here or not. `machine_of`: who knows since when records are delayed."""
 
     def __init__(
-        self, partition: Partition, machine_of: Callable[[], DelayMachine | None], clock: Clock, timer: Timer
+        self,
+        partition: Partition,
+        machine_of: Callable[[], DelayMachine | None],
+        clock: Clock,
+        timer: Timer,
+        large: LargeBatches | None = None,
     ) -> None:
         self._partition = partition
         self._machine_of = machine_of
         self._clock = clock
         self._timer = timer
-        self.marks: Final = Marks()
+        self.marks: Final = Marks(large)
         self._holding: Holding | None = None
         self._kept_to = 0
         self.may_delay = False
@@ -99,21 +106,29 @@ class Veil:
         return Seen(data if hidden is None else hidden, mark, last_stable, hidden is not None)
 
     def _hide(self, data: Buffer, offset: int, since: int, log: Log, stable: bool) -> Buffer | None:
-        """What is left of batches without their delayed records; None if they have none."""
+        """What is left of batches without their delayed records; None if they have none. Raises ColdRead."""
         view = memoryview(data)
         self.marks.check(log)
-        opened: dict[int, Columns | None] = {}
-        end, opened_bytes = offset, 0
+        opened: dict[int, Columns] = {}
+        end, opened_bytes, is_cut = offset, 0, False
         for at, header in batches(data):
             if opened_bytes >= OPEN_BYTES_MAX:
+                is_cut = True
                 break
             if header.next_offset > since:
-                found = self.marks.of_batch(view[at : at + header.size_bytes], header, log)
-                if found is not False:
-                    opened[at] = found if isinstance(found, Columns) else None
-                    opened_bytes += header.size_bytes
+                batch = view[at : at + header.size_bytes]
+                try:
+                    found = self.marks.of_batch(batch, header, log)
+                    if found is not False:
+                        opened[at] = found if isinstance(found, Columns) else self.marks.decode(batch, header, log)
+                        opened_bytes += len(opened[at].body)
+                except ColdRead:
+                    if end == offset:
+                        raise
+                    is_cut = True  # a thread has to decode it: what comes before it can be sent meanwhile
+                    break
             end = header.next_offset
-        if not opened:
+        if not opened and not is_cut:
             return None
         selection = Selection(offset, log.aborted_between(offset, end) if stable else ())
         for at, header in batches(data):
@@ -122,7 +137,7 @@ class Veil:
             if selection.is_visible(header):
                 batch = view[at : at + header.size_bytes]
                 if at in opened:
-                    _choose(selection, batch, header, opened[at] or decode_columns(batch))
+                    _choose(selection, batch, header, opened[at])
                 else:
                     selection.keep(batch, header)
         return selection.answer().records

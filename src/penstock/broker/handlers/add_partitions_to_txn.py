@@ -10,7 +10,7 @@ from penstock.broker.registry import handles
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.transactions import joining
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.add_partitions_to_txn import (
@@ -23,8 +23,12 @@ from penstock.wire.messages.add_partitions_to_txn import (
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker: Broker) -> None:
     version, topics = call.version, broker.image.by_name
+    # Only brokers send the versions for many transactions: those may add the offsets of a group (TxnOffsetCommit).
+    forbidden = INTERNAL_TOPICS if version < joining.BATCHED_FROM else {TRANSACTIONS_TOPIC}
 
     def what_is(one: TopicPartition) -> ErrorCode:
+        if one.topic in forbidden:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
         topic = topics.get(one.topic)
         if topic is not None and one.partition in topic.partitions:
             return ErrorCode.NONE

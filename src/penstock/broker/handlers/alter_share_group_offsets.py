@@ -62,6 +62,9 @@ async def _alter(
             if known is None or entry.partition_index not in known.partitions:
                 why = f"there is no partition {entry.partition_index} of topic {topic.topic_name!r}"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
+            elif known.is_internal:
+                why = f"topic {topic.topic_name!r} is internal: share groups cannot work it off"
+                outcome[topic.topic_name, entry.partition_index] = ErrorCode.INVALID_TOPIC_EXCEPTION, why
             elif entry.start_offset < 0:
                 why = f"offset {entry.start_offset}; expected 0 or more"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.INVALID_REQUEST, why

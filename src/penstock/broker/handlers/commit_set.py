@@ -1,15 +1,39 @@
-"""CommitSet: the transactions of one Spark query are ended by one decision; Penstock's own API."""
+"""CommitSet: the transactions of one Spark query are ended by one decision; Penstock's own API.
 
-from penstock.broker.asking import ask
+The decision is one batch of records and cannot be cut. What it takes to make it is worked out before, in time slices,
+where there are many participants.
+"""
+
+from typing import Final
+
+from penstock.broker.asking import ask, command, submit
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
 from penstock.foundation.spark_ids import coordinator_key_of
-from penstock.transactions.sets import refuse
+from penstock.transactions.commands import CommitPreparedSet
+from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.transactions.sets import prepare_steps, refuse
 from penstock.wire.keys import ApiKey
-from penstock.wire.messages.commit_set import CommitSetRequest
+from penstock.wire.messages.commit_set import COMMIT, CommitSetRequest, CommitSetResponse
+
+PREPARED_MIN: Final = 200
+"""From so many participants on they are prepared first."""
 
 
 @handles(ApiKey.COMMIT_SET)
-def commit_set(request: CommitSetRequest, call: Call, broker: Broker) -> None:
-    ask(broker.transactions, coordinator_key_of(request.query), request, call, refuse)
+async def commit_set(request: CommitSetRequest, call: Call, broker: Broker) -> CommitSetResponse | None:
+    key = coordinator_key_of(request.query)
+    if request.action != COMMIT or len(request.participants) < PREPARED_MIN:
+        ask(broker.transactions, key, request, call, refuse)
+        return None
+    try:
+        machine = broker.transactions.find(key).machine
+        assert isinstance(machine, TransactionCoordinator)
+        steps = prepare_steps(machine.transactions, request, broker.clock.steady_ms())
+        prepared = await broker.slices.run(steps)
+    except PenstockError as error:
+        return refuse(error)
+    submit(broker.transactions, key, CommitPreparedSet(command(request, call), prepared), call, refuse)
+    return None

@@ -1,9 +1,15 @@
-"""CreatePartitions: a topic grows; it never shrinks."""
+"""CreatePartitions: a topic grows; it never shrinks.
+
+An internal topic grows only while its coordinators are paused: `penstock cluster repair-internal-topics` then moves
+their state to the partitions that its keys belong to.
+"""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.broker.settings import PAUSED
 from penstock.cluster.administration import grow_topic
+from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.queueing import check_growth
 from penstock.cluster.topics import plan_growth
 from penstock.foundation.errors import InvalidRequest, PenstockError
@@ -36,7 +42,12 @@ async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Brok
     assignments = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
 
     topic, defaults = broker.topic(wanted.name), broker.topic_defaults()
+    is_paused = topic.name in broker.configs[PAUSED]
+    if not is_paused:
+        check_mutable(topic.name, "add partitions to")
     plan_growth(broker.image, topic, wanted.count, assignments, defaults)
     check_growth(broker.image, topic)
     if not validate_only:
-        await grow_topic(broker.metadata, topic.topic_id, wanted.count, assignments, defaults)
+        await grow_topic(
+            broker.metadata, topic.topic_id, wanted.count, assignments, defaults, may_be_internal=is_paused
+        )

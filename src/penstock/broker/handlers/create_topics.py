@@ -5,12 +5,14 @@ from collections import Counter
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import check_topic_configs
+from penstock.broker.internal_topics import adopt_request
 from penstock.broker.registry import handles
 from penstock.broker.views.administration import check_no_ad_hoc, create_view, is_view
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import Topic
 from penstock.cluster.topics import NewTopic, check_create
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
+from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.log.settings import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_topics import (
@@ -40,6 +42,8 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
 
 async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) -> CreatableTopicResult:
     wanted = _wanted(topic)
+    if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.image.by_name:
+        wanted = adopt_request(wanted, broker)
     check_no_ad_hoc(wanted.name)
     check_topic_configs(wanted.configs, broker.configs)
     topic_id = broker.new_topic_id()

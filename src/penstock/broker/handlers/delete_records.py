@@ -1,8 +1,9 @@
-"""DeleteRecords: trim a partition; readers see nothing before the offset any more."""
+"""DeleteRecords: trim a partition; readers see nothing before the offset any more. Internal topics are refused."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.cluster.internal_topics import check_mutable
 from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError, PolicyViolation
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -24,6 +25,7 @@ def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) ->
         for wanted in topic.partitions:
             low, code = -1, 0
             try:
+                check_mutable(topic.name, "delete records of")
                 low = _trim(broker.partition(topic.name, b"", wanted.partition_index), wanted.offset)
             except PenstockError as error:
                 code = error.code

@@ -1,4 +1,4 @@
-"""DeleteTopics, by name or by id; a view is dropped by it, and its topic stays."""
+"""DeleteTopics, by name or by id; a view is dropped by it, and its topic stays. Internal topics are refused."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -6,6 +6,7 @@ from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
 from penstock.broker.registry import handles
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -68,7 +69,11 @@ def _page(
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=NIL_UUID, partitions=()
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name=name,
+        topic_id=NIL_UUID,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
     )
 
 

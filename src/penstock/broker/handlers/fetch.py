@@ -1,20 +1,23 @@
 """Fetch: committed batches as they lie in the log, now or when there are enough of them."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.delayed_fetch import DelayedFetch, answer_large, read_cold
 from penstock.broker.fetch_sessions import FetchPlan, Key
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
 from penstock.broker.views.fetching import answer_views, has_views
 from penstock.broker.views.scanning import Scan
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import OffsetNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.foundation.steps import Steps, run_steps
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.records.batch import batches
+from penstock.replication.errors import UnknownLeaderEpoch
 from penstock.replication.partition import Partition
 from penstock.replication.serving import parting_of, serve_follower
 from penstock.replication.settings import RACK_AWARE
@@ -32,9 +35,10 @@ from penstock.wire.messages.fetch import (
 )
 from penstock.wire.schema import Buffer
 
-WARM_ATTEMPTS = 3
-LOOK_MS = 10
-"""How soon at the earliest it is looked again whether a throttled follower may have more."""
+LARGE_PARTITIONS: Final = 1000
+"""A request for more partitions is read in time slices."""
+STEP_MASK: Final = 63
+"""Partitions between two points at which reading may be interrupted, less one."""
 
 
 @handles(ApiKey.FETCH)
@@ -48,12 +52,14 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
     if broker.image.views and attempt.follower is None and has_views(plan, broker):
         answer_views(attempt, call)
         return None
+    if attempt.is_large:
+        return answer_large(attempt, call)
     attempt.read()
     if attempt.cold:
-        return _read_cold(attempt)
+        return read_cold(attempt)
     if attempt.is_enough or request.max_wait_ms <= 0:
         return attempt.response()
-    _Parked(attempt, call)
+    DelayedFetch(attempt, call)
     return None
 
 
@@ -79,8 +85,17 @@ class Attempt:
         """Partitions that a follower gets nothing of before it may have more (KIP-73)."""
         self.failed = False
 
+    @property
+    def is_large(self) -> bool:
+        """Whether reading all partitions takes so long that it is done in time slices."""
+        return len(self.plan.wanted) > LARGE_PARTITIONS
+
     def read(self, blocking: bool = False) -> None:
         """Read everything anew."""
+        run_steps(self.read_steps(blocking))
+
+    def read_steps(self, blocking: bool = False) -> Steps[None]:
+        """As `read`, interruptible."""
         self.answers = []
         self.cold = []
         self.got_bytes = self.throttled_bytes = 0
@@ -93,6 +108,8 @@ class Attempt:
                 self.failed = True
                 data = _refusal(wanted.partition, error)
             self.answers.append((key, data))
+            if not len(self.answers) & STEP_MASK:
+                yield
 
     def _read_one(self, key: Key, wanted: FetchPartition, blocking: bool) -> PartitionData:
         limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
@@ -187,6 +204,7 @@ class Attempt:
         self, follower: ReplicaState, key: Key, wanted: FetchPartition, limit_bytes: int, blocking: bool
     ) -> PartitionData:
         partition, now_ms, force = self.find(key), self.broker.clock.steady_ms(), self.got_bytes == 0
+        self._check_follower(follower, partition, wanted)
         is_throttled = self._is_throttled(partition, follower)
         if is_throttled:
             room = self.broker.throttle.room(now_ms) - self.throttled_bytes
@@ -214,6 +232,22 @@ class Attempt:
         self.throttled_bytes += size if is_throttled else 0
         self.failed |= data.diverging_epoch is not None
         return data
+
+    def _check_follower(self, follower: ReplicaState, partition: Partition, wanted: FetchPartition) -> None:
+        """A follower's fetch commits records, so it must be a replica's, in that broker's present registration.
+
+        A leader may hear of a registration or of a new replica later than the follower: it comes again (as in Kafka).
+        """
+        registered = self.broker.image.brokers.get(follower.replica_id)
+        state = self.broker.image.state(partition.place)
+        is_leader = follower.replica_id == self.broker.node_id
+        if is_leader or registered is None or registered.epoch != follower.replica_epoch:
+            raise NotLeaderOrFollower(
+                f"broker {follower.replica_id} is not registered with epoch {follower.replica_epoch} here"
+            )
+        if state is None or follower.replica_id not in state.replicas:
+            reason = f"broker {follower.replica_id} has no replica of {partition.name}"
+            raise UnknownLeaderEpoch(reason) if wanted.current_leader_epoch >= 0 else NotLeaderOrFollower(reason)
 
     def _is_throttled(self, partition: Partition, follower: ReplicaState) -> bool:
         """Whether the topic throttles this broker as a leader, and the follower is not in sync (KIP-73)."""
@@ -248,12 +282,18 @@ class Attempt:
         return self.failed or self.got_bytes >= self.request.min_bytes or not self.plan.wanted
 
     def response(self) -> FetchResponse:
+        return run_steps(self.response_steps())
+
+    def response_steps(self) -> Steps[FetchResponse]:
+        """As `response`, interruptible."""
         if self.throttled_bytes:
             self.broker.throttle.take(self.throttled_bytes, self.broker.clock.steady_ms())
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
-        for key, data in self.answers:
+        for number, (key, data) in enumerate(self.answers):
             if self.plan.must_tell(key, data):
                 topics.setdefault(key[:2], []).append(data)
+            if number & STEP_MASK == STEP_MASK:
+                yield
         return FetchResponse(
             throttle_time_ms=0,
             session_id=self.plan.session_id,
@@ -306,85 +346,3 @@ def _refusal(number: int, error: PenstockError, start_offset: int = -1) -> Parti
         aborted_transactions=None,
         records=b"",
     )
-
-
-async def _read_cold(attempt: Attempt) -> FetchResponse:
-    """Some of it lies on the device only: have it read into the page cache on a thread, then look again."""
-    loop = asyncio.get_running_loop()
-    for _ in range(WARM_ATTEMPTS):
-        for cold in attempt.cold:
-            await loop.run_in_executor(attempt.broker.threads, cold.warm)
-        attempt.read()
-        if not attempt.cold:
-            break
-    else:
-        attempt.read(blocking=True)  # memory is so short that pages go at once: then wait here
-    return attempt.response()
-
-
-class _Parked:
-    """A request that waits for more bytes, or for its time to be up."""
-
-    def __init__(self, attempt: Attempt, call: Call) -> None:
-        self._attempt = attempt
-        self._call = call
-        self._tickets: list[tuple[Callable[[int], None], int]] = []
-        wait_ms = attempt.request.max_wait_ms + 1  # timers count in whole ones, and are never too early so
-        self._stop_timer = attempt.broker.timer(wait_ms / 1000, self._time_is_up)
-        self._stop_look = _nothing
-        call.on_gone = self._forget
-        self._wait()
-
-    def _wait(self) -> None:
-        attempt = self._attempt
-        for key, _ in attempt.plan.wanted:
-            if key in attempt.held_back:
-                continue  # that it grows is no news
-            partition = attempt.find(key)
-            watch, unwatch = partition.watch, partition.unwatch
-            if attempt.follower is not None:
-                watch, unwatch = partition.watch_tail, partition.unwatch_tail
-            self._tickets.append((unwatch, watch(self._on_growth)))
-        if attempt.held_back:
-            wait_ms = attempt.broker.throttle.wait_ms(attempt.broker.clock.steady_ms())
-            self._stop_look = attempt.broker.timer(max(wait_ms, LOOK_MS) / 1000, self._look_again)
-
-    def _on_growth(self) -> None:
-        # Not at once: what else arrives in this turn of the loop comes along.
-        self._stop_waiting()
-        self._stop_look()
-        self._stop_look = self._attempt.broker.timer(0, self._look)
-
-    def _look_again(self) -> None:
-        """There may be room for what was held back."""
-        self._stop_waiting()
-        self._look()
-
-    def _look(self) -> None:
-        self._attempt.read()
-        if self._attempt.is_enough or self._attempt.cold:
-            self._answer()
-        else:
-            self._wait()
-
-    def _time_is_up(self) -> None:
-        self._attempt.read()
-        self._answer()
-
-    def _answer(self) -> None:
-        self._forget()
-        self._call.answer(self._attempt.response())
-
-    def _stop_waiting(self) -> None:
-        for unwatch, ticket in self._tickets:
-            unwatch(ticket)
-        self._tickets = []
-
-    def _forget(self) -> None:
-        self._stop_waiting()
-        self._stop_timer()
-        self._stop_look()
-
-
-def _nothing() -> None:
-    """There is no look to stop."""

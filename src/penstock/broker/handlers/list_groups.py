@@ -1,4 +1,4 @@
-"""ListGroups: all groups whose coordinator is this broker."""
+"""ListGroups: all groups whose coordinator is this broker, or an error if it does not know all of them."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ from penstock.broker.asking import Gathering, command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -14,8 +13,10 @@ from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResp
 
 @handles(ApiKey.LIST_GROUPS)
 def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) -> ListGroupsResponse | None:
-    if broker.groups.is_loading:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=())
+    try:
+        broker.groups.check_loaded()
+    except PenstockError as error:
+        return _refused(error)
     runtimes = list(broker.groups.loaded.values())
     gathering = Gathering(call, len(runtimes), _merge)
     for number, runtime in enumerate(runtimes):

@@ -1,13 +1,22 @@
-"""ListOffsets: the first, the last, or the first at or after a time."""
+"""ListOffsets: the first, the last, or the first at or after a time.
 
+Searching by time walks batch headers and opens a batch: in time slices, and on a thread where the batch is large.
+"""
+
+import asyncio
+from collections.abc import Awaitable
 from enum import IntEnum
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
-from penstock.foundation.errors import OffsetNotAvailable, PenstockError
-from penstock.log.times import find_latest_record, find_time
+from penstock.foundation.errors import MessageTooLarge, OffsetNotAvailable, PenstockError
+from penstock.log.disk import ColdRead
+from penstock.log.log import Log
+from penstock.log.times import Candidate, Found, candidates, latest_timestamp
+from penstock.records.columns import INLINE_BODY_BYTES
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.list_offsets import (
@@ -30,44 +39,64 @@ class Spec(IntEnum):
     EARLIEST_PENDING_UPLOAD = -6
 
 
+NOT_FOUND: Final = (-1, -1)
+COLD_READS_MAX: Final = 10
+
+
 @handles(ApiKey.LIST_OFFSETS)
-def list_offsets(request: ListOffsetsRequest, call: Call, broker: Broker) -> ListOffsetsResponse:
-    topics = []
-    for topic in request.topics:
-        answers = []
-        for wanted in topic.partitions:
-            try:
-                partition = broker.readable(topic.name, b"", wanted.partition_index)
-                partition.check_epoch(wanted.current_leader_epoch)
-                is_stable = wants_committed(request.isolation_level)
-                answers.append(_find(partition, wanted, is_stable))
-            except PenstockError as error:
-                answers.append(
-                    ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
-                )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+def list_offsets(
+    request: ListOffsetsRequest, call: Call, broker: Broker
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if any(_is_search(wanted) for topic in request.topics for wanted in topic.partitions):
+        return _search_all(request, broker)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_answer(request, topic.name, wanted, broker) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
-def _find(partition: Partition, wanted: ListOffsetsPartition, is_stable: bool) -> ListOffsetsPartitionResponse:
-    """`is_stable`: for a reader of committed records, to whom nothing from the last stable offset on is there yet."""
-    log = partition.log
+def _is_search(wanted: ListOffsetsPartition) -> bool:
+    return wanted.timestamp >= 0 or wanted.timestamp == Spec.MAX_TIMESTAMP
+
+
+def _answer(
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+) -> ListOffsetsPartitionResponse:
+    """The answer about one partition that needs no search."""
+    try:
+        partition, end = _partition(request, topic, wanted, broker)
+        log = partition.log
+        match wanted.timestamp:
+            case Spec.LATEST:
+                return _found(log, wanted, (-1, end))
+            case Spec.EARLIEST | Spec.EARLIEST_LOCAL:
+                return _found(log, wanted, (-1, log.start_offset))
+            case _:
+                return _found(log, wanted, NOT_FOUND)  # there is no tiered storage
+    except PenstockError as error:
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+
+
+def _partition(
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+) -> tuple[Partition, int]:
+    """The partition, and the offset from which on nothing is there for this reader. Raises Kafka's errors."""
+    partition = broker.readable(topic, b"", wanted.partition_index)
+    partition.check_epoch(wanted.current_leader_epoch)
+    is_stable = wants_committed(request.isolation_level)
     if not partition.is_settled and wanted.timestamp != Spec.EARLIEST:
         raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
     end = partition.last_stable_offset if is_stable else partition.high_watermark
-    if partition.veil is not None:
-        end = partition.veil.visible_to(end)
-    match wanted.timestamp:
-        case Spec.LATEST:
-            timestamp, offset = -1, end
-        case Spec.EARLIEST | Spec.EARLIEST_LOCAL:
-            timestamp, offset = -1, log.start_offset
-        case Spec.MAX_TIMESTAMP:
-            timestamp, offset = find_latest_record(log, end) or (-1, -1)
-        case Spec.LATEST_TIERED | Spec.EARLIEST_PENDING_UPLOAD:
-            timestamp, offset = -1, -1  # there is no tiered storage
-        case _:
-            timestamp, offset = find_time(log, wanted.timestamp, end) or (-1, -1)
+    return partition, end if partition.veil is None else partition.veil.visible_to(end)
+
+
+def _found(log: Log, wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:
+    timestamp, offset = found
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=0,
@@ -75,3 +104,73 @@ def _find(partition: Partition, wanted: ListOffsetsPartition, is_stable: bool) -
         offset=offset,
         leader_epoch=log.epochs.at(min(offset, log.end_offset - 1)) if offset >= 0 else -1,
     )
+
+
+async def _search_all(request: ListOffsetsRequest, broker: Broker) -> ListOffsetsResponse:
+    known: dict[tuple[str, int, int, int], ListOffsetsPartitionResponse] = {}
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            key = topic.name, wanted.partition_index, wanted.timestamp, wanted.current_leader_epoch
+            if key not in known:  # some repeat themselves
+                known[key] = await _search(request, topic.name, wanted, broker)
+            answers.append(known[key])
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _search(
+    request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
+) -> ListOffsetsPartitionResponse:
+    if not _is_search(wanted):
+        return _answer(request, topic, wanted, broker)
+    try:
+        partition, end = _partition(request, topic, wanted, broker)
+        log = partition.log
+        found: Found | None = None
+        for attempt in range(COLD_READS_MAX):
+            try:
+                found = await _find(log, wanted.timestamp, end, broker, blocking=attempt == COLD_READS_MAX - 1)
+                break
+            except ColdRead as cold:
+                await asyncio.get_running_loop().run_in_executor(broker.threads, cold.warm)
+        return _found(log, wanted, found or NOT_FOUND)
+    except PenstockError as error:
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
+
+
+async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> Found | None:
+    """The first record at or after a time, or with the latest time of all, below an offset. Raises ColdRead."""
+    slices = broker.slices
+    async with slices:
+        if timestamp == Spec.MAX_TIMESTAMP:
+            timestamp = latest_timestamp(log)
+            if timestamp < 0:
+                return None
+        for candidate in candidates(log, timestamp, limit, blocking):
+            if candidate is not None:
+                found = await _open(candidate, log, broker)
+                if found is not None:
+                    return found if found[1] < limit else None
+            if slices.is_over:
+                await slices.next()
+    return None
+
+
+async def _open(candidate: Candidate, log: Log, broker: Broker) -> Found | None:
+    """The record in question of a batch; its first, if it is too large to be opened at all."""
+    try:
+        return candidate.find(INLINE_BODY_BYTES)
+    except MessageTooLarge:
+        candidate = candidate._replace(batch=bytes(candidate.batch))  # the file may be cut off while a thread reads
+    try:
+        broker.slices.release()
+        work = asyncio.get_running_loop().run_in_executor(
+            broker.threads, candidate.find, log.settings.decompressed_bytes_max
+        )
+        return await work
+    except MessageTooLarge:
+        return candidate.at_start
+    finally:
+        await broker.slices.resume()

@@ -18,8 +18,10 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest, Li
 def list_transactions(
     request: ListTransactionsRequest, call: Call, broker: Broker
 ) -> ListTransactionsResponse | None:
-    if broker.transactions.is_loading:
-        return not_listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    try:
+        broker.transactions.check_loaded()
+    except PenstockError as error:
+        return not_listed(error.code)
     # What is wrong with the filters is said even if there is nobody to ask.
     none = listing((), request, now_ms=0)
     if none.error_code:

@@ -6,13 +6,14 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.internal_topics import make_internal_topic
 from penstock.broker.registry import handles
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topics import NewTopic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.errors import PenstockError, TopicExists
-from penstock.foundation.ids import check_topic_name
+from penstock.foundation.errors import CoordinatorNotAvailable, LeaderNotAvailable, PenstockError, TopicExists
+from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
 from penstock.foundation.view_names import AD_HOC
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
@@ -25,6 +26,8 @@ from penstock.wire.messages.metadata import (
 )
 from penstock.wire.schema import NIL_UUID
 
+AUTO_CREATED_MAX: Final = 100
+"""Topics that one request creates; of the others its client is told that they are unknown, and asks again."""
 NOT_ASKED: Final = -(2**31)
 
 
@@ -39,7 +42,7 @@ CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
 
 @handles(ApiKey.METADATA)
 def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataResponse | Awaitable[MetadataResponse]:
-    missing = _to_create(request, broker)
+    missing = [] if call.piece else _to_create(request, broker)
     return _create_then_describe(request, call, broker, missing) if missing else _describe(request, call, broker, {})
 
 
@@ -47,9 +50,11 @@ def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation:
         return []
     known = broker.image.shown_by_name
-    names = [topic.name for topic in request.topics if topic.name and topic.name not in known]
-    names = [name for name in names if not AD_HOC.fullmatch(name)]  # a view that was dropped for nobody read it
-    return names if names and broker.configs["auto.create.topics.enable"] else []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in known)
+    if not names or not broker.configs["auto.create.topics.enable"]:
+        return []
+    # Not a view that was dropped because nobody read it.
+    return [name for name in names if not AD_HOC.fullmatch(name)][:AUTO_CREATED_MAX]
 
 
 async def _create_then_describe(
@@ -57,15 +62,22 @@ async def _create_then_describe(
 ) -> MetadataResponse:
     refused: dict[str, PenstockError] = {}
     for name in missing:
+        if call.is_gone:
+            break
         try:
             with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
                 await _create(name, broker)
+        except CoordinatorNotAvailable as error:  # of an internal topic; Metadata has another code for "try again"
+            refused[name] = LeaderNotAvailable(str(error))
         except PenstockError as error:
             refused[name] = error
     return _describe(request, call, broker, refused)
 
 
 async def _create(name: str, broker: Broker) -> None:
+    if name in INTERNAL_TOPICS:
+        await make_internal_topic(name, broker)
+        return
     topic_id, wanted = broker.new_topic_id(), NewTopic(name=name)
     await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
 
@@ -107,7 +119,13 @@ def _described(
             broker.views.note_read(topic.view)  # or who reads slowly would find it gone
         return describe_topic(topic, operations)
     except PenstockError as error:
-        return MetadataResponseTopic(error_code=error.code, name=wanted.name, topic_id=wanted.topic_id, partitions=())
+        return MetadataResponseTopic(
+            error_code=error.code,
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            is_internal=wanted.name in INTERNAL_TOPICS,
+            partitions=(),
+        )
 
 
 def describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:

@@ -11,7 +11,8 @@ from penstock.broker.joining import Key, find_joining, join
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTimestamp, PenstockError
-from penstock.log.admission import RejectedRecords, admit, must_open
+from penstock.log.admission import RejectedRecords, TooLargeHere, admit, must_open
+from penstock.replication.errors import InternalTopicWrite
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.produce import (
@@ -26,8 +27,8 @@ from penstock.wire.schema import Buffer
 
 ALL: Final = -1
 """Acknowledge when all replicas that are in sync have it."""
-OPEN_INLINE_BYTES: Final = 16 << 10
-"""Smaller batches are opened on the spot: a hop to a thread would cost more."""
+OPEN_INLINE_BYTES: Final = 64 << 10
+"""Batches with fewer bytes, decompressed, are opened on the event loop: a hop to a thread would cost more."""
 Opened = dict[Key, Buffer | PenstockError]
 _COMES_AGAIN: Final = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -67,6 +68,8 @@ def _append_all(
                 records = opened.get((topic.name, topic.topic_id, data.index), records)
             try:
                 partition = broker.partition(topic.name, topic.topic_id, data.index)
+                if partition.is_internal:
+                    raise InternalTopicWrite(partition.name)
                 if isinstance(records, PenstockError):
                     raise records
                 if request.acks == ALL:
@@ -185,7 +188,7 @@ class _Parked:
 
     def _finish(self) -> None:
         """All are safe, or time is up: those that are not are answered with an error."""
-        if self._call.parts is not None:
+        if self._call.is_answered:
             return
         failed = {}
         for partition, end_offset, answer in self._uncommitted:
@@ -231,6 +234,8 @@ def _batches_to_open(request: ProduceRequest, broker: Broker, opened: Opened) ->
             records = opened.get(key, data.records)
             if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
+            if partition.is_internal:
+                continue  # refused later, closed as it is
             if must_open(records, partition.log.settings):
                 found.append((partition, key))
     return found
@@ -253,7 +258,7 @@ async def _open_then_append(
     opened: Opened,
     may_begin: bool = False,
 ) -> ProduceResponse | None:
-    """Open what must be opened, on a thread if it is large. `opened` has a copy of every batch, or why it may not."""
+    """Opens what must be opened, on a thread if it is large; `opened` has a copy of every batch, or its error."""
     loop = asyncio.get_running_loop()
     for partition, key in closed:
         batch = opened[key]
@@ -262,9 +267,9 @@ async def _open_then_append(
             veil = partition.veil
             may_delay = veil is not None and veil.may_delay
             work = partial(admit, batch, partition.log.settings, broker.clock.now_ms(), may_delay)
-            if len(batch) <= OPEN_INLINE_BYTES:
-                opened[key] = work()
-            else:
+            try:
+                opened[key] = work(body_max=OPEN_INLINE_BYTES)
+            except TooLargeHere:
                 opened[key] = await loop.run_in_executor(broker.threads, work)
         except PenstockError as error:
             opened[key] = error

@@ -11,6 +11,7 @@ from penstock.broker.registry import handles
 from penstock.broker.share_groups import ask_coordinator
 from penstock.cluster.administration import add_companion
 from penstock.cluster.queueing import find_queue, queue_of
+from penstock.cluster.topics import check_may_share
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.groups.commands import NoteDelivery
 from penstock.queues.commands import Verdict
@@ -61,6 +62,7 @@ def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
 async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
     """As for a share group that subscribes: it is noted first, so that its state goes when the group does."""
     topic = broker.topic(None, request.topic_id)
+    check_may_share(topic)
     if find_queue(broker.image, request.group) is not None:
         raise InvalidRequest(f"{request.group!r} is the name of a queue; give the group another one")
     names = {topic.topic_id: topic.name}
@@ -85,7 +87,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
     terms = _terms(request, broker)
     ranges = check_ranges([(each.first, each.last) for each in request.ranges], RANGES_MAX)
     if request.action == SURVEY:
-        return _survey(request, broker, partition)
+        return _survey(request, partition)
     if request.action == CLAIM:
         if not 0 < request.visibility_ms <= HELD_MS_MAX:
             raise InvalidRequest(f"{request.visibility_ms} ms to hold messages; expected 1 to {HELD_MS_MAX}")
@@ -119,8 +121,8 @@ def _terms(request: QueueClaimRequest, broker: Broker) -> Terms:
     return Terms(request.group, broker.queues.delivery_settings(queue), queue.settings.delay_s * 1000)
 
 
-def _survey(request: QueueClaimRequest, broker: Broker, partition: QueuePartition) -> QueueClaimResponse:
-    now_ms = broker.clock.steady_ms()
+def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaimResponse:
+    now_ms = partition.now_ms
     found = survey(partition, request.group, request.offset, PARCELS_SHOWN_MAX, now_ms)
     return QueueClaimResponse(
         topic_id=request.topic_id,

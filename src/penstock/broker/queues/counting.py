@@ -7,7 +7,7 @@ are looked at once, by their headers, and sums are kept now and then.
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -151,9 +151,8 @@ class _Late:
 class Counting:
     """Counts the messages of groups on partitions that are led here."""
 
-    def __init__(self, threads: Executor, steady_ms: Callable[[], int]) -> None:
+    def __init__(self, threads: Executor) -> None:
         self._threads = threads
-        self._steady_ms = steady_ms
         self._tallies: dict[QueuePartition, tuple[Tally, dict[str, _Late]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
@@ -162,7 +161,7 @@ class Counting:
             self._tallies = {known: kept for known, kept in self._tallies.items() if not known.is_closed}
             self._tallies[partition] = Tally(partition.partition, self._threads), {}
         tally, lates = self._tallies[partition]
-        log, stable, now_ms = partition.partition.log, partition.partition.last_stable_offset, self._steady_ms()
+        log, stable, now_ms = partition.partition.log, partition.partition.last_stable_offset, partition.now_ms
         delivery = partition.machine.group(group)
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
         known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(now_ms)
@@ -170,7 +169,7 @@ class Counting:
             waiting = await tally.between(end, stable)
             late = lates.setdefault(group, _Late())
             late.begin(end)
-            delayed = await self._not_due(partition.partition, late, stable, delay_ms) if waiting else 0
+            delayed = await self._not_due(partition, late, stable, delay_ms) if waiting else 0
             readable = max(end, readable_to(partition.partition))
             delayed += await tally.between(readable, stable) if readable < stable else 0
         except OffsetOutOfRange:  # it was trimmed meanwhile
@@ -182,13 +181,13 @@ class Counting:
         """As `counts`, from what is known without a look at messages: markers count, and delays are not seen."""
         delivery, log = partition.machine.group(group), partition.partition.log
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
-        known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(self._steady_ms())
+        known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(partition.now_ms)
         return known._replace(available=known.available + max(0, partition.partition.last_stable_offset - end))
 
-    async def _not_due(self, partition: Partition, late: _Late, end: int, delay_ms: int) -> int:
+    async def _not_due(self, queue: QueuePartition, late: _Late, end: int, delay_ms: int) -> int:
         """Messages that nobody has looked at, and that are not due: those that say so themselves, if they are among
         the first, and others by their times."""
-        looked = 0
+        partition, looked = queue.partition, 0
         while late.to < end and looked < LOOK_MAX and not late.is_full:
             try:
                 found, following = read_on(partition, late.to, SCAN_BYTES)
@@ -207,7 +206,7 @@ class Counting:
                 break
             late.to = following
             await asyncio.sleep(0)
-        now_ms, rest = self._steady_ms(), 0
+        now_ms, rest = queue.now_ms, 0
         if late.to < end and delay_ms:
             first = find_time(partition.log, now_ms - delay_ms, end)
             rest = end - max(late.to, first[1]) if first is not None else 0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
 
+from penstock.broker.queues.clock_steps import ClockSteps
 from penstock.broker.queues.partition import QueuePartition
 from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock, Timer
@@ -16,6 +17,9 @@ from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import StateRuntime
 
 logger = logging.getLogger(__name__)
+
+WATCH_S: Final = 1.0
+"""How often it is looked whether the clock was set."""
 
 
 class QueuePartitions:
@@ -35,6 +39,8 @@ class QueuePartitions:
         self._threads = threads
         self.by_place: Final[dict[Place, QueuePartition]] = {}
         self._by_topic: dict[bytes, list[QueuePartition]] = {}
+        self._clock_steps = ClockSteps(clock, timer)
+        self._stop_watch: Callable[[], None] | None = None
         self.on_ready: list[Callable[[QueuePartition], None]] = []
         """Called when a partition has come to be served here."""
         self.perform: Callable[[Place, Any], None] = _nothing
@@ -78,8 +84,16 @@ class QueuePartitions:
         others = self._by_topic.get(place.topic_id, ())
         self._by_topic[place.topic_id] = sorted((*others, found), key=lambda partition: partition.number)
         self._check(found)
+        self._clock_steps.check_last_leader(found)
+        if self._stop_watch is None:
+            self._stop_watch = self._timer(WATCH_S, self._watch_clock)
         for tell in self.on_ready:
             tell(found)
+
+    def _watch_clock(self) -> None:
+        for found in self:
+            self._clock_steps.follow(found)
+        self._stop_watch = self._timer(WATCH_S, self._watch_clock) if self.by_place else None
 
     @staticmethod
     def _check(found: QueuePartition) -> None:
@@ -107,6 +121,8 @@ class QueuePartitions:
         self.perform(place, effect)
 
     def close(self) -> None:
+        if self._stop_watch is not None:
+            self._stop_watch()
         self.runtimes.close()
 
 

@@ -18,6 +18,7 @@ from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.settings import INT_MAX
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Carry, NeedProducer, SetProducer
 from penstock.queues.messages import (
@@ -56,6 +57,7 @@ _NEVER: Final = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
         *_NOT_KNOWN,
     )
 )
@@ -133,7 +135,7 @@ class _Carrying:
                 return
             if code in _NEVER:
                 logger.warning("message_not_moved partition=%s code=%s", self._runtime.partition.name, code.name)
-                await self._tell(self._effect.failed(self._owner.clock.steady_ms() + REFUSED_MS))
+                await self._tell(self._effect.failed(self._runtime.now_ms + REFUSED_MS))
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -156,7 +158,7 @@ class _Carrying:
         while True:
             try:
                 # Not only what is stable: a share group may be given messages of open transactions, and reject them.
-                return back.message(self._effect.offset, stable=False)
+                return back.message(self._effect.offset, stable=False, headers_max=INT_MAX)  # a copy has all of them
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 

@@ -114,6 +114,11 @@ class QueuePartition:
         self._back = Back(partition)
         self.is_closed = False
 
+    @property
+    def now_ms(self) -> int:
+        """The time that deadlines of messages are measured by."""
+        return self.runtime.now_ms
+
     def _group(self, wish: Wish) -> _Group:
         key = wish.group, wish.is_stable
         group = self._groups.get(key)
@@ -156,8 +161,9 @@ class QueuePartition:
         count = max(LOOK_ON, wish.max_messages) if rounds else wish.max_messages
         window.fill(count)
         delay_ms = None if wish.is_plain else wish.delay_ms
-        ahead = window.fresh(count, delay_ms, with_groups=settings.is_fifo, whole=wish.whole_ranges)
-        now_ms = self._clock.steady_ms()
+        whole_max = settings.in_flight_max if wish.whole_ranges else 0
+        ahead = window.fresh(count, delay_ms, with_groups=settings.is_fifo, whole_max=whole_max)
+        now_ms = self.now_ms
         group.next_due_ms = min([fresh.due_ms for fresh in ahead.fresh]) if ahead.fresh else None
         ready_ms = delivery.ready_at_ms if delivery is not None else None
         is_ready = ready_ms is not None and ready_ms <= now_ms
@@ -351,7 +357,7 @@ class QueuePartition:
         due_ms = min((time for time in times if time is not None), default=None)
         if due_ms is not None:
             # Never at once: what is ready and was not given is kept back by a limit, which a settlement lifts.
-            wait_ms = max(LOOK_AGAIN_MS, due_ms - self._clock.steady_ms())
+            wait_ms = max(LOOK_AGAIN_MS, due_ms - self.now_ms)
             group.stop_timer = self._timer(wait_ms / 1000, lambda: self._look_at(group))
 
     def _on_news(self, group: _Group) -> None:

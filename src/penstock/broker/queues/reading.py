@@ -8,15 +8,16 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
-from penstock.foundation.errors import OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import MessageTooLarge, OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Fresh
 from penstock.records import kernel
 from penstock.records.batch import BatchHeader, batches
-from penstock.records.columns import Columns, decode_columns, header_column
-from penstock.records.layout import CODEC_MASK
+from penstock.records.columns import INLINE_BODY_BYTES, Columns, decode_columns, header_column
+from penstock.records.layout import CODEC_MASK, RECORD_BYTES_MIN
 from penstock.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,10 @@ logger = logging.getLogger(__name__)
 AHEAD_BYTES: Final = 24 << 10
 """Read at a time: less than what a log gives out as views of its files, which must not be kept."""
 BACK_BYTES: Final = 4 << 10
-INLINE_BYTES: Final = 16 << 10
-"""Compressed batches that are larger are decoded on a thread."""
+PLAUSIBLE_RATIO: Final = 16
+"""Compressed batches whose header claims more records than fit into so many times their size are opened first."""
+HEADERS_MAX: Final = 1000
+"""Headers of a record that receivers are told of: SQS allows ten, but any Kafka producer may write to a queue."""
 OPENED_MAX: Final = 4
 """Batches of messages that are delivered again are kept a while: most of the time their neighbours are, too."""
 DELAY_HEADER: Final = b"penstock-delay-ms"
@@ -61,28 +64,28 @@ class Opened:
 
     __slots__ = (
         "_batch",
+        "_body_max",
         "_decoded",
         "_delays",
-        "_entries",
-        "_first_entry",
-        "_is_heavy",
+        "_is_doubtful",
         "base_offset",
         "count",
         "next_offset",
         "rows",
     )
 
-    def __init__(self, batch: bytes, header: BatchHeader) -> None:
+    def __init__(self, batch: bytes, header: BatchHeader, body_max: int) -> None:
+        """`body_max`: decompressed bytes above which nobody can read it."""
         self._batch = batch
-        self._is_heavy = header.attributes & CODEC_MASK != 0 and len(batch) > INLINE_BYTES
+        self._body_max = body_max
+        is_compressed = header.attributes & CODEC_MASK != 0
+        self._is_doubtful = is_compressed and header.count * RECORD_BYTES_MIN > PLAUSIBLE_RATIO * len(batch)
         self.base_offset: Final = header.base_offset
         self.next_offset: Final = header.next_offset
         self.rows: Final = header.count
         self.count = header.count
         """None, once it turns out that nobody can read it: a producer has sealed nonsense, which keeps no others."""
         self._decoded: Columns | None = None
-        self._entries: tuple[memoryview, ...] | None = None
-        self._first_entry: list[int] = []
         self._delays: tuple[memoryview, memoryview] | None = None
 
     @property
@@ -95,20 +98,23 @@ class Opened:
     def open(self) -> None:
         """Decode it, unless it was. Raises ColdRead if that is for a thread to do."""
         if self._decoded is None:
-            if self._is_heavy:
-                raise ColdRead("a large batch that is compressed", self._decode)
-            self._decode()
+            try:
+                self._decode(min(INLINE_BODY_BYTES, self._body_max))
+            except MessageTooLarge:
+                raise ColdRead("a large batch", lambda: self._decode(self._body_max)) from None
 
-    def _decode(self) -> None:
-        """Maybe on a thread, and on two at a time."""
+    def _decode(self, max_bytes: int) -> None:
+        """Maybe on two threads at a time. Raises MessageTooLarge for a body that only a thread may decode."""
         batch, delays = self._batch, None
         if self._decoded is not None:
             return
         try:
-            columns = decode_columns(batch)
-            if any(columns.headers_count):
+            columns = decode_columns(batch, max_bytes)
+            if bytes(columns.headers_count).strip(b"\0"):  # any that is not 0, at the speed of a search in bytes
                 delays = header_column(columns, DELAY_HEADER)
         except PenstockError as error:
+            if isinstance(error, MessageTooLarge) and max_bytes < self._body_max:
+                raise
             logger.warning("batch_not_read offset=%d reason=%r", self.base_offset, str(error))
             columns, self.count = _NOTHING, 0
         self._delays = delays
@@ -117,8 +123,10 @@ class Opened:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it is closed still, and its offsets are known without opening it: compaction has left no gaps."""
-        return self._decoded is None and self.count == self.next_offset - self.base_offset
+        """Whether it is closed still, and its offsets are known without opening it: compaction has left no gaps, and
+        the number of records in its header can be true."""
+        is_dense = self.count == self.next_offset - self.base_offset
+        return self._decoded is None and is_dense and not self._is_doubtful
 
     def offset_of(self, row: int) -> int:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
@@ -127,8 +135,8 @@ class Opened:
         """As `look`, where nothing that messages say counts: the batch need not be opened, if that can be."""
         if not self._is_plain:
             return self.look(rows, found, None, False)
-        size, base = len(self._batch) // self.count, self.base_offset
-        found.extend([Fresh(base + row, 0, size) for row in rows])
+        if rows:
+            found.append(Fresh(self.base_offset + rows[0], 0, len(self._batch) // self.count, "", len(rows)))
         return False
 
     def look(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
@@ -188,8 +196,8 @@ class Opened:
             if wait_ms > 0:
                 yield columns.offsets[row], columns.timestamps[row] + wait_ms
 
-    def message_at(self, offset: int) -> Message | None:
-        """The message at an offset, if there is one."""
+    def message_at(self, offset: int, headers_max: int = HEADERS_MAX) -> Message | None:
+        """The message at an offset, if there is one, with its first headers."""
         columns, row = self._columns, offset - self.base_offset  # right there, unless compaction has left gaps
         if not 0 <= row < self.count or columns.offsets[row] != offset:
             row = self.row_of(offset)
@@ -200,25 +208,19 @@ class Opened:
             columns.timestamps[row],
             columns.key(row),
             columns.value(row),
-            self._headers(row) if columns.headers_count[row] else (),
+            self._headers(row, headers_max) if columns.headers_count[row] else (),
         )
 
-    def _headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]:
+    def _headers(self, row: int, headers_max: int) -> tuple[tuple[str, bytes | None], ...]:
         columns = self._columns
-        if self._entries is None:
-            self._entries = kernel.active.list_headers(columns.body, columns.headers_at, columns.headers_count)
-            first = 0
-            for count in columns.headers_count:
-                self._first_entry.append(first)
-                first += count
-        names_at, names_len, values_at, values_len = self._entries
-        body, first = columns.body, self._first_entry[row]
+        body, at = columns.body, columns.headers_at[row : row + 1]
+        entries = kernel.active.list_headers(body, at, columns.headers_count[row : row + 1])
         return tuple(
             (
-                bytes(body[names_at[at] : names_at[at] + names_len[at]]).decode(errors="replace"),
-                None if values_len[at] < 0 else bytes(body[values_at[at] : values_at[at] + values_len[at]]),
+                bytes(body[name_at : name_at + name_len]).decode(errors="replace"),
+                None if value_len < 0 else bytes(body[value_at : value_at + value_len]),
             )
-            for at in range(first, first + columns.headers_count[row])
+            for name_at, name_len, value_at, value_len in islice(zip(*entries, strict=True), headers_max)
         )
 
 
@@ -248,7 +250,8 @@ def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool =
                 aborted = [entry[:3] for entry in partition.log.aborted_between(offset, limit)]
             if any(who == header.producer_id and first <= header.base_offset <= last for who, first, last in aborted):
                 continue
-        found.append(Opened(bytes(data[at : at + header.size_bytes]), header))
+        body_max = partition.log.settings.decompressed_bytes_max
+        found.append(Opened(bytes(data[at : at + header.size_bytes]), header, body_max))
     return found, end if end > offset else limit  # compaction left nothing between
 
 
@@ -297,20 +300,23 @@ class Window:
         """Messages of the first batch that lie before the window."""
         return self._ahead[0].row_of(self._from) if self._ahead else 0
 
-    def fresh(self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole: bool = False) -> Ahead:
-        """The next messages, as the machine wants to know them; `whole`: to the end of the last one's batch.
+    def fresh(self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0) -> Ahead:
+        """The next messages, as the machine wants to know them: `count` of them, or `whole_max` if that is more and
+        they are in one batch.
 
         `delay_ms`: of those that do not say themselves when they are due. None: all are due at once, whatever they
         say, and batches stay closed.
         """
         found: list[Fresh] = []
+        total = 0
         varied = False
         for batch in self._ahead:
-            if len(found) >= count:
+            if total >= count:
                 return Ahead(tuple(found), batch.base_offset, varied)
-            rows = range(batch.row_of(self._from), batch.count)
-            if not whole:
-                rows = rows[: count - len(found)]
+            rows = range(batch.row_of(self._from), batch.count)[: max(count, whole_max) - total]
+            if not whole_max:
+                rows = rows[: count - total]
+            total += len(rows)
             if delay_ms is None and not with_groups:
                 batch.count_off(rows, found)
             else:
@@ -334,7 +340,7 @@ class Back:
         self._partition = partition
         self._kept: deque[Opened] = deque(maxlen=OPENED_MAX)
 
-    def message(self, offset: int, *, stable: bool = True) -> Message | None:
+    def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
         """The message at an offset; None if it is not there any more. Raises ColdRead."""
         batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
         if batch is None:
@@ -346,7 +352,7 @@ class Back:
             if batch is None:
                 return None
             self._kept.append(batch)
-        return batch.message_at(offset)
+        return batch.message_at(offset, headers_max)
 
     def forget(self) -> None:
         """Retention may have taken it by now."""

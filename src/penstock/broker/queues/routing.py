@@ -231,13 +231,12 @@ class Routing:
                 is_elsewhere = isinstance(reply, PenstockError)
                 outcome(list(reply) if not isinstance(reply, PenstockError) else [reply] * len(items))
 
-            here.settle(self._command(queue, items), take)
+            here.settle(self._command(queue, items, here.now_ms), take)
             if not is_elsewhere:
                 return outcome.result()
         return self._settle_parts(queue, items)
 
-    def _command(self, queue: Queue, items: Sequence[Settlement]) -> Settle:
-        now_ms = self._clock.steady_ms()
+    def _command(self, queue: Queue, items: Sequence[Settlement], now_ms: int) -> Settle:
         return Settle(
             queue.name,
             tuple(
@@ -308,7 +307,7 @@ class Routing:
         for number, partition in here.items():
             assert partition is not None
             rows = parts[number]
-            partition.settle(self._command(queue, [items[at] for at in rows]), partial(take, rows))
+            partition.settle(self._command(queue, [items[at] for at in rows], partition.now_ms), partial(take, rows))
 
     # -- all partitions
 

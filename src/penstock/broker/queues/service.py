@@ -97,7 +97,7 @@ class QueueService:
             image=lambda: metadata.image, hosting=self.hosting, colleagues=colleagues, clock=clock, timer=timer
         )
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
-        self.counting: Final = Counting(threads, clock.steady_ms)
+        self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
             metadata=metadata,
             hosting=self.hosting,

@@ -176,7 +176,7 @@ class MoveTasks:
         while not partition.is_closed:
             self._busy.discard(partition)
             delivery = partition.machine.group(queue.name)
-            if delivery is not None and delivery.counts(self._clock.steady_ms()).moving > UNDER_WAY_MAX:
+            if delivery is not None and delivery.counts(partition.now_ms).moving > UNDER_WAY_MAX:
                 await asyncio.sleep(LOOK_S / 10)
                 continue
             self._busy.add(partition)

@@ -67,6 +67,8 @@ class _ViewFetch:
         self._broker = attempt.broker
         self._views: list[View] = []
         self._scans: dict[Key, Scan] = {}
+        self._kept_bytes = 0
+        self._scanned_bytes = 0
         self._failed: set[Key] = set()
         """Partitions that cannot be scanned: reading them says why."""
 
@@ -75,7 +77,7 @@ class _ViewFetch:
         await self._begin()
         started_s = now_s()
         until_s = started_s + max(attempt.request.max_wait_ms / 1000, SCAN_S_MIN)
-        attempt.read()
+        await self._read_all()
         if attempt.failed:  # what is asked for is not to be had here
             return attempt.response()
         while True:
@@ -110,7 +112,7 @@ class _ViewFetch:
                 predicate=await service.predicate(view),
                 from_offset=wanted.fetch_offset,
                 is_stable=self._attempt.is_stable,
-                turns=service.turns,
+                slices=service.slices,
                 arenas=service.arenas,
                 threads=self._broker.threads,
                 counts=service.counts_of(view.name),
@@ -122,35 +124,35 @@ class _ViewFetch:
         """Whether there is nothing to wait for: there is more to be looked at, but not within this request."""
         return bool(self._failed) or not all(scan.is_at_end for scan in self._scans.values())
 
-    @property
-    def _is_worn_out(self) -> bool:
-        return sum(scan.scanned_bytes for scan in self._scans.values()) >= SCAN_BYTES_MAX
-
-    def _room(self, key: Key, wanted: FetchPartition) -> int:
+    def _room(self, scan: Scan, wanted: FetchPartition) -> int:
         """How many bytes more may be found in a partition. The first that are come whole, however many."""
-        scan, kept = self._scans[key], sum(each.kept_bytes for each in self._scans.values())
-        room: int = min(wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - kept)
-        return room if kept else max(room, 1)
+        room: int = min(wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes)
+        return room if self._kept_bytes else max(room, 1)
 
     async def _scan(self, gather_until_s: float, until_s: float) -> None:
-        """Look through all partitions in turn, once at least, until there is enough, no more, or no time."""
+        """Scan all partitions in turn, once at least, until there is enough, no more, or no time."""
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
         going = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
         while going:
-            for key, wanted in tuple(going):
-                scan, room = self._scans[key], self._room(key, wanted)
+            further = []
+            for key, wanted in going:
+                scan = self._scans[key]
+                room = self._room(scan, wanted)
                 if key in self._failed or room <= 0:
-                    going.remove((key, wanted))
                     continue
+                kept_bytes, scanned_bytes = scan.kept_bytes, scan.scanned_bytes
                 try:
-                    await scan.go_on(attempt.find(key), scan.kept_bytes + room)
+                    await scan.go_on(attempt.find(key), kept_bytes + room)
                 except PenstockError as error:
                     self._fail(key, error)
-                if scan.is_at_end or key in self._failed:
-                    going.remove((key, wanted))
-            found = sum(scan.kept_bytes for scan in self._scans.values())
-            is_enough = found >= max(1, attempt.request.min_bytes)
-            if self._is_worn_out or now_s() >= (gather_until_s if is_enough else until_s):
+                self._kept_bytes += scan.kept_bytes - kept_bytes
+                self._scanned_bytes += scan.scanned_bytes - scanned_bytes
+                if not scan.is_at_end and key not in self._failed:
+                    further.append((key, wanted))
+            going = further
+            is_enough = self._kept_bytes >= max(1, attempt.request.min_bytes)
+            is_late = now_s() >= (gather_until_s if is_enough else until_s)
+            if is_late or self._scanned_bytes >= SCAN_BYTES_MAX:
                 return
 
     def _fail(self, key: Key, error: PenstockError) -> None:
@@ -162,15 +164,21 @@ class _ViewFetch:
     async def _read(self) -> None:
         """Put the answer together, with what topics beside the views have."""
         attempt, loop = self._attempt, asyncio.get_running_loop()
-        attempt.read()
+        await self._read_all()
         for _ in range(3):
             if not attempt.cold:
                 return
             for cold in attempt.cold:
                 await loop.run_in_executor(self._broker.threads, cold.warm)
-            attempt.read()
+            await self._read_all()
         if attempt.cold:
-            attempt.read(blocking=True)
+            await self._read_all(blocking=True)
+
+    async def _read_all(self, blocking: bool = False) -> None:
+        if self._attempt.is_large:
+            await self._broker.slices.run(self._attempt.read_steps(blocking))
+        else:
+            self._attempt.read(blocking)
 
     def _watch(self, grown: asyncio.Event) -> Callable[[], None]:
         """Hear of growth from now on: also of what comes while the scan is under way."""

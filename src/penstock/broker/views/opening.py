@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.foundation.errors import PenstockError
 from penstock.records.batch import BatchHeader
-from penstock.records.columns import open_body
+from penstock.records.columns import Columns, columns_of, open_body
 from penstock.records.compression import Codec, unzstd_into
 from penstock.records.layout import HEADER_BYTES, Buffer
 
@@ -21,7 +21,10 @@ ARENAS: Final = 2
 """So many threads open batches at a time, for all readers together: the others have files to sync."""
 ARENA_BYTES: Final = 4 << 20
 
-Opened = Buffer | PenstockError
+DECODE_RECORDS_MIN: Final = 20_000
+"""Compressed batches with more records are decoded on the thread, too."""
+
+Opened = Buffer | Columns | PenstockError
 
 
 class Found(NamedTuple):
@@ -49,8 +52,11 @@ class Arena:
     def clear(self) -> None:
         self._used = 0
 
-    def open(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
-        """The body of a batch; None if there is no room left. What cannot be put here has memory of its own."""
+    def open(self, batch: memoryview, header: BatchHeader, body_max: int) -> Buffer | None:
+        """The body of a batch; None if there is no room left. What cannot be put here has memory of its own.
+
+        Raises MessageTooLarge if it has more than `body_max` bytes.
+        """
         if self._used >= ARENA_BYTES:
             return None
         if header.codec is Codec.ZSTD:
@@ -63,7 +69,7 @@ class Arena:
                 return rest[:size]
             if self._used:
                 return None
-        body = open_body(batch, header)
+        body = open_body(batch, header, body_max)
         self._used += len(body)
         return body
 
@@ -71,8 +77,9 @@ class Arena:
 class Opening:
     """The first of some batches, as many as there is room for, by their places in the sequence."""
 
-    def __init__(self, data: memoryview, found: Sequence[Found]) -> None:
+    def __init__(self, data: memoryview, found: Sequence[Found], body_max: int) -> None:
         self._data = data
+        self._body_max = body_max
         self._left = iter(enumerate(found))
         self._is_full = False
         self._bodies: dict[int, Opened] = {}
@@ -84,7 +91,12 @@ class Opening:
             if each.must_open:
                 batch = each.of(self._data)
                 try:
-                    body = arena.open(batch, each.header) if each.is_compressed else open_body(batch, each.header)
+                    if each.is_compressed:
+                        body = arena.open(batch, each.header, self._body_max)
+                        if body is not None and each.header.count >= DECODE_RECORDS_MIN:
+                            body = columns_of(each.header, body)
+                    else:
+                        body = open_body(batch, each.header)
                 except PenstockError as error:
                     body = error
             if body is None:
@@ -111,9 +123,9 @@ class Arenas:
         self._count = asyncio.Semaphore(ARENAS)
 
     @asynccontextmanager
-    async def opened(self, data: memoryview, found: Sequence[Found]) -> AsyncIterator[Opening]:
+    async def opened(self, data: memoryview, found: Sequence[Found], body_max: int) -> AsyncIterator[Opening]:
         """The first of some batches, at least one. Their bodies are there until the block ends."""
-        opening = Opening(data, found)
+        opening = Opening(data, found, body_max)
         compressed = sum(each.is_compressed for each in found)
         if not compressed:
             opening.work(Arena())

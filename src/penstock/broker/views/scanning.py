@@ -6,8 +6,8 @@ from typing import Final
 
 from penstock.broker.views.opening import Arenas, Found, Opened
 from penstock.broker.views.service import ViewCounts
-from penstock.broker.views.turns import ScanTurns
 from penstock.foundation.errors import CorruptMessage, PenstockError
+from penstock.foundation.time_slices import TimeSlices
 from penstock.log.disk import ColdRead
 from penstock.records.batch import BatchHeader, batches, check_batch
 from penstock.records.columns import Columns, columns_of
@@ -34,7 +34,7 @@ class Scan:
         predicate: Predicate,
         from_offset: int,
         is_stable: bool,
-        turns: ScanTurns,
+        slices: TimeSlices,
         arenas: Arenas,
         threads: Executor,
         counts: ViewCounts,
@@ -48,7 +48,7 @@ class Scan:
         self._selection = Selection(from_offset)
         self._from_offset = from_offset
         self._is_stable = is_stable
-        self._turns = turns
+        self._slices = slices
         self._arenas = arenas
         self._threads = threads
         self._counts = counts
@@ -76,10 +76,11 @@ class Scan:
         if self._is_stable and found:
             end = found[-1].header.next_offset
             self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
+        body_max = partition.log.settings.decompressed_bytes_max
         done = 0
         while done < len(found) and self.kept_bytes < limit_bytes:
             # Never the other way round: who waits for an arena must not hold up those who have one.
-            async with self._arenas.opened(data, found[done:]) as opened, self._turns:
+            async with self._arenas.opened(data, found[done:], body_max) as opened, self._slices:
                 for body in opened.bodies():
                     if self.kept_bytes >= limit_bytes:
                         break
@@ -126,8 +127,8 @@ class Scan:
             return
         matching = self._predicate.matching(columns, number, self._first_row(columns))
         for _ in matching:
-            if self._turns.is_over:
-                await self._turns.next()
+            if self._slices.is_over:
+                await self._slices.next()
         counts.unknown += matching.unknown
         before = selection.count
         if 1 in matching.mask:
@@ -135,8 +136,8 @@ class Scan:
         else:
             selection.skip(header)
         counts.matched += selection.count - before
-        if self._turns.is_over:
-            await self._turns.next()
+        if self._slices.is_over:
+            await self._slices.next()
 
     def _columns(self, batch: memoryview, header: BatchHeader, body: Opened) -> Columns | None:
         """None if the batch is as it was sent and holds nonsense: nobody has looked inside until now.
@@ -146,6 +147,8 @@ class Scan:
         check_batch(batch, 0, header)
         if isinstance(body, PenstockError):
             return None
+        if isinstance(body, Columns):
+            return body
         try:
             return columns_of(header, body)
         except CorruptMessage:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.broker.views.opening import Arenas
-from penstock.broker.views.turns import ScanTurns
 from penstock.cluster.administration import drop_view
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.views import View, plan_drop, plan_touch
 from penstock.coordination.store import Op, StoreUnavailable
 from penstock.foundation.clock import Clock
+from penstock.foundation.time_slices import TimeSlices
 from penstock.views.predicate import Predicate, compile_expression
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class _Use:
 class ViewService:
     """Views on this broker. It costs nothing while there are none."""
 
-    def __init__(self, *, metadata: Metadata, clock: Clock, threads: Executor) -> None:
+    def __init__(self, *, metadata: Metadata, clock: Clock, threads: Executor, slices: TimeSlices) -> None:
         self._metadata = metadata
         self._clock = clock
         self._threads = threads
@@ -58,7 +58,7 @@ class ViewService:
         self._uses: dict[bytes, _Use] = {}
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
         """Fetches that are under way."""
-        self.turns: Final = ScanTurns(clock.monotonic_s)
+        self.slices: Final = slices
         self.arenas: Final = Arenas(threads)
         self.counts: Final[dict[str, ViewCounts]] = {}
         """By the views' names."""

@@ -8,10 +8,11 @@ from penstock.sqs.registry import action
 
 @action("GetQueueAttributes")
 async def get_queue_attributes(call: Call) -> Result:
-    queue, names = call.queue(), checks.texts(call.params, "AttributeNames")
-    for name in names:
+    queue, given = call.queue(), checks.texts(call.params, "AttributeNames")
+    for name in given:
         if name not in KNOWN and name != ALL:
             raise unknown(name)
+    names = set(given)
     found = shown(queue.settings, call.arn)
     found |= {
         "QueueArn": call.arn(queue.name),

@@ -4,14 +4,14 @@ from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
 from penstock.sqs.limits import MOVES_PER_S
 from penstock.sqs.moving import handle_of, queue_at
-from penstock.sqs.redriving import sources_of
+from penstock.sqs.redriving import has_sources
 from penstock.sqs.registry import action
 
 
 @action("StartMessageMoveTask")
 async def start_message_move_task(call: Call) -> Result:
     source = queue_at(call, "SourceArn", checks.text(call.params, "SourceArn"))
-    if not sources_of(call, source.name):
+    if not has_sources(call, source.name):
         raise errors.invalid_value("Source queue must be configured as a Dead Letter Queue.")
     arn = checks.maybe_text(call.params, "DestinationArn")
     destination = queue_at(call, "DestinationArn", arn) if arn else None

@@ -8,7 +8,6 @@ import pytest
 
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.partition import Wish
-from penstock.broker.queues.reading import INLINE_BYTES
 from penstock.cluster.queues import Redrive
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Verdict
@@ -16,6 +15,7 @@ from penstock.queues.errors import OverLimit
 from penstock.queues.settings import DeliverySettings
 from penstock.records.batch import assemble
 from penstock.records.build import Record, build_batch
+from penstock.records.columns import INLINE_BODY_BYTES
 from penstock.records.compression import Codec, compress
 
 from .shop import Shop, now, shop_at, turn, values
@@ -224,11 +224,11 @@ async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_pat
         queue = await shop.create(redrive=Redrive(queue="dead", max_receive_count=1))
         dead = await shop.create("dead")
         dice = Random(5)
-        texts = [dice.randbytes(500) for _ in range(100)]
+        texts = [dice.randbytes(2000) + bytes(1000) for _ in range(100)]
         now_ms = shop.clock.now_ms()
         records = [Record(key=None, value=text, timestamp_ms=now_ms) for text in texts]
         batch = build_batch(records, codec=Codec.GZIP)
-        assert len(batch) > INLINE_BYTES
+        assert sum(map(len, texts)) > INLINE_BODY_BYTES
         shop.world.partition("jobs").append(batch, now_ms)
         received = shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0)
         assert not isinstance(received, list)

@@ -2,17 +2,14 @@
 
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
-
+from penstock.network.exposition import text_pieces
 from penstock.network.queue_metrics import QueueMetrics
 
 from .shop import Shop, shop_at, turn
 
 
 def told(shop: Shop) -> dict[str, float]:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(QueueMetrics(shop.service, shop.clock))
-    lines = generate_latest(registry).decode().splitlines()
+    lines = b"".join(text_pieces(QueueMetrics(shop.service, shop.clock).collect())).decode().splitlines()
     pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in pairs}
 

@@ -1,0 +1,288 @@
+"""Requests with many array elements: decoded in time slices, handled piece by piece, answered as one.
+
+One request with 50,000 topics would hold the event loop for a second. Most APIs answer each element by itself, so
+that a request can be cut into pieces that the ordinary handler takes one after another; the answers are joined.
+Requests that cannot be cut (a group's assignment, a transaction's partitions) may have fewer elements.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import Api
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.steps import Steps
+from penstock.wire.codec import ELEMENTS_INLINE_MAX, ELEMENTS_MAX, decode_steps
+from penstock.wire.keys import ApiKey
+from penstock.wire.schema import Buffer, fields_of
+
+UNDIVIDED_ELEMENTS_MAX: Final = 20_000
+"""Array elements of a request that is handled as a whole."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How the requests of one API are cut: the arrays from the outermost to the one whose elements are counted."""
+
+    requests: tuple[Path, ...]
+    """Versions differ in where the array is: the first of these that is not empty is cut."""
+    responses: tuple[Path, ...]
+    inline_max: int = ELEMENTS_INLINE_MAX
+    """Requests with at most so many array elements are handled as a whole."""
+
+    @property
+    def piece(self) -> int:
+        return max(1, self.inline_max // 4)
+
+
+def _split(request: str, response: str, inline_max: int = ELEMENTS_INLINE_MAX) -> Split:
+    """`_split("topics.partitions", "responses.partitions")`; alternatives are separated by `|`."""
+    return Split(
+        requests=tuple(tuple(path.split(".")) for path in request.split("|")),
+        responses=tuple(tuple(path.split(".")) for path in response.split("|")),
+        inline_max=inline_max,
+    )
+
+
+_PARTITIONS: Final = _split("topics.partitions", "topics.partitions")
+SPLITS: Final[dict[int, Split]] = {
+    ApiKey.PRODUCE: _split("topic_data.partition_data", "responses.partition_responses"),
+    ApiKey.LIST_OFFSETS: _split("topics.partitions", "topics.partitions", 200),
+    ApiKey.METADATA: _split("topics", "topics", 400),
+    ApiKey.OFFSET_COMMIT: _PARTITIONS,
+    ApiKey.OFFSET_FETCH: _split(
+        "groups.topics.partition_indexes|topics.partition_indexes", "groups.topics.partitions|topics.partitions"
+    ),
+    ApiKey.FIND_COORDINATOR: _split("coordinator_keys", "coordinators"),
+    ApiKey.LEAVE_GROUP: _split("members", "members"),
+    ApiKey.DESCRIBE_GROUPS: _split("groups", "groups", 200),
+    ApiKey.CREATE_TOPICS: _split("topics", "topics", 200),
+    ApiKey.DELETE_TOPICS: _split("topics|topic_names", "responses", 200),
+    ApiKey.DELETE_RECORDS: _split("topics.partitions", "topics.partitions", 200),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _PARTITIONS,
+    ApiKey.WRITE_TXN_MARKERS: _split("markers.topics.partition_indexes", "markers.topics.partitions", 200),
+    ApiKey.TXN_OFFSET_COMMIT: _PARTITIONS,
+    ApiKey.DESCRIBE_CONFIGS: _split("resources", "results", 40),
+    ApiKey.ALTER_CONFIGS: _split("resources", "responses", 200),
+    ApiKey.DESCRIBE_LOG_DIRS: _split("topics.partitions", "results.topics.partitions"),
+    ApiKey.CREATE_PARTITIONS: _split("topics", "results", 200),
+    ApiKey.DELETE_GROUPS: _split("groups_names", "results", 200),
+    ApiKey.ELECT_LEADERS: _split("topic_partitions.partitions", "replica_election_results.partition_result"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _split("resources", "responses", 200),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _split("topics.partitions", "responses.partitions"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _split("topics.partition_indexes", "topics.partitions"),
+    ApiKey.OFFSET_DELETE: _PARTITIONS,
+    ApiKey.DESCRIBE_PRODUCERS: _split("topics.partition_indexes", "topics.partitions", 200),
+    ApiKey.DESCRIBE_TRANSACTIONS: _split("transactional_ids", "transaction_states", 200),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _split("group_ids", "groups", 200),
+    ApiKey.SHARE_GROUP_DESCRIBE: _split("group_ids", "groups", 200),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _split("groups.topics.partitions", "groups.topics.partitions"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _split("topics.partitions", "responses.partitions"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _split("topics", "responses"),
+}
+SLICED_BY_HANDLER: Final = frozenset((ApiKey.FETCH,))
+"""APIs whose handlers take requests with any number of elements, and let the loop breathe."""
+
+
+def inline_max(key: int) -> int:
+    """Array elements of a request of this API that is decoded and handled without a break."""
+    split = SPLITS.get(key)
+    return ELEMENTS_INLINE_MAX if split is None else split.inline_max
+
+
+def elements_max(key: int) -> int:
+    """Array elements of a request of this API in all."""
+    return ELEMENTS_MAX if key in SPLITS or key in SLICED_BY_HANDLER else UNDIVIDED_ELEMENTS_MAX
+
+
+async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Broker) -> Any:
+    """Decodes and handles a request that has too many elements to do so without a break.
+
+    Raises MalformedRequest. Returns None if the handler answers later, or if nobody waits for the answer any more.
+    """
+    steps: Steps[Any] = decode_steps(api.request, call.version, frame, at, elements_max(api.key))
+    request = await broker.slices.run(steps)
+    split = SPLITS.get(api.key)
+    if split is None:
+        result = api.handler(request, call, broker)
+        return await result if isinstance(result, Coroutine) else result
+    joined = Joined(split)
+    is_answered = True
+    for number, (piece, depth) in enumerate(cut(request, split)):
+        response = await _handle_piece(api, piece, number, call, broker)
+        if call.is_gone:
+            return None
+        if response is None:  # the protocol wants no answer (acks=0)
+            is_answered = False
+        else:
+            joined.add(response, depth)
+    if not is_answered:
+        call.answer(None)
+        return None
+    return joined.result()
+
+
+async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:
+    """Has one piece handled as if it were a request of its own, within a time slice."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    part = _PartOfCall(call, answered)
+    part.piece = number
+    call.on_gone = part.cancel
+    async with broker.slices:
+        result = api.handler(piece, part, broker)
+    if isinstance(result, Coroutine):
+        result = await result
+    return result if result is not None else await answered
+
+
+class _PartOfCall(Call):
+    """The call that the handler of one piece sees: its answer is kept to be joined with the others."""
+
+    __slots__ = ("_answered", "_whole")
+
+    def __init__(self, whole: Call, answered: "asyncio.Future[Any]") -> None:
+        super().__init__(
+            whole.api_key,
+            whole.version,
+            whole.correlation_id,
+            whole.client_id,
+            whole.started_s,
+            whole.frame_bytes,
+            whole.peer,
+            lambda call: None,
+        )
+        self._whole = whole
+        self._answered = answered
+
+    def answer(self, response: Any, hang_up: bool = False) -> None:
+        self._whole.hang_up = self._whole.hang_up or hang_up
+        self.is_answered = True
+        self.on_gone = None
+        if not self._answered.done():
+            self._answered.set_result(response)
+
+    def cancel(self) -> None:
+        """The client is gone: whoever works for this call stops, and nobody waits for its answer."""
+        self.is_gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+        if not self._answered.done():
+            self._answered.set_result(None)
+
+
+# -- cutting and joining
+
+
+def cut(request: Any, split: Split) -> Iterator[tuple[Any, int]]:
+    """Yields requests with at most `split.piece` elements each, in order, that ask for the same as this one.
+
+    With each comes the number of arrays, from the outermost, in which its first element continues the last element of
+    the piece before: that element was itself cut.
+    """
+    path = next((path for path in split.requests if getattr(request, path[0])), split.requests[0])
+    yield from _cut(request, path, split.piece)
+
+
+def _cut(message: Any, path: Path, piece: int) -> Iterator[tuple[Any, int]]:
+    name, inner = path[0], path[1:]
+    items = getattr(message, name) or ()
+    if not inner:
+        for start in range(0, len(items), piece):
+            yield _with(message, name, items[start : start + piece]), 0
+        return
+    batch: list[Any] = []
+    weight = 0
+    for item in items:
+        added = max(1, _weigh(item, inner))
+        if batch and weight + added > piece:
+            yield _with(message, name, batch), 0
+            batch, weight = [], 0
+        if added > piece:
+            for number, (part, depth) in enumerate(_cut(item, inner, piece)):
+                yield _with(message, name, [part]), 1 + depth if number else 0
+            continue
+        batch.append(item)
+        weight += added
+    if batch:
+        yield _with(message, name, batch), 0
+
+
+def _weigh(message: Any, path: Path) -> int:
+    items = getattr(message, path[0]) or ()
+    return len(items) if len(path) == 1 else sum(max(1, _weigh(item, path[1:])) for item in items)
+
+
+def _with(message: Any, name: str, value: Sequence[Any]) -> Any:
+    """A copy of a message with another value in one field."""
+    values = {field.name: getattr(message, field.name) for field in fields_of(type(message))}
+    return type(message)(**(values | {name: value}))
+
+
+class Joined:
+    """The answers to all pieces, joined as they come. If one failed as a whole, that is the answer."""
+
+    def __init__(self, split: Split) -> None:
+        self._paths = split.responses
+        self._root: _Node | None = None
+        self._path: Path = ()
+        self._failed: Any = None
+
+    def add(self, response: Any, depth: int) -> None:
+        """`depth`: as `cut` said of the piece that this is the answer to."""
+        if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+            self._failed = response
+        if self._root is None:
+            self._path = next((path for path in self._paths if getattr(response, path[0])), self._paths[0])
+            self._root = _Node(response, self._path)
+        else:
+            self._root.add(response, depth)
+
+    def result(self) -> Any:
+        assert self._root is not None
+        return self._failed if self._failed is not None else self._root.build()
+
+
+class _Node:
+    """A message whose array is put together from several. Only elements that were cut have nodes of their own."""
+
+    __slots__ = ("_items", "_last", "_message", "_path")
+
+    def __init__(self, message: Any, path: Path) -> None:
+        self._message = message
+        self._path = path
+        self._items: list[Any] = list(getattr(message, path[0]) or ())
+        self._last: _Node | None = None
+        """Of the last element, while it is put together."""
+
+    def add(self, message: Any, depth: int) -> None:
+        inner = self._path[1:]
+        items = getattr(message, self._path[0]) or ()
+        if depth and inner and items and self._items and _is_same(self._items[-1], items[0], inner[0]):
+            if self._last is None:
+                self._last = _Node(self._items[-1], inner)
+            self._last.add(items[0], depth - 1)
+            items = items[1:]
+        if items:
+            self._close_last()
+            self._items.extend(items)
+
+    def _close_last(self) -> None:
+        if self._last is not None:
+            self._items[-1] = self._last.build()
+            self._last = None
+
+    def build(self) -> Any:
+        self._close_last()
+        return _with(self._message, self._path[0], self._items)
+
+
+def _is_same(one: Any, other: Any, but: str) -> bool:
+    """Whether two structs are equal but for one array: they are parts of one that was cut."""
+    return all(
+        getattr(one, field.name) == getattr(other, field.name) for field in fields_of(type(one)) if field.name != but
+    )

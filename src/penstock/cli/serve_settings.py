@@ -1,0 +1,136 @@
+"""What `penstock serve` is told: options, and the same in a penstock.toml. Every value is checked here."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.node import Address, NodeSettings
+
+PROCESSES_MAX: Final = 64
+NODE_ID_MAX: Final = 2**31 - 1
+BROKER: Final = "broker"
+
+
+class Key(NamedTuple):
+    """A key of the file, or an option."""
+
+    read: Callable[[Any], Any]
+    """Returns the setting; ValueError if the value makes none."""
+    expected: str
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_text(value))
+
+
+def _address(value: Any) -> Address:
+    return Address.parse(_text(value))
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
+        raise ValueError
+    return float(value)
+
+
+_ADDRESS: Final = Key(_address, 'HOST:PORT with a port from 0 to 65535, such as "127.0.0.1:9092"')
+KEYS: Final = {
+    "data_dir": Key(_path, 'the path of a folder, such as "/var/lib/penstock"'),
+    "listen": _ADDRESS,
+    "advertise": _ADDRESS,
+    "http": _ADDRESS,
+    "credentials": Key(_path, 'the path of a file, such as "/etc/penstock/keys.yaml"'),
+    "node_id": Key(_whole(0, NODE_ID_MAX), f"a whole number from 0 to {NODE_ID_MAX}"),
+    "store": Key(_text, 'a URL such as "etcd://host:2379/penstock", or "embedded"'),
+    "session_s": Key(_seconds, "a number of seconds above 0"),
+    "processes": Key(_whole(1, PROCESSES_MAX), f"a whole number from 1 to {PROCESSES_MAX}"),
+}
+
+
+def read_values(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """What the file says, overridden by the options, each as its type. ValueError says what is wrong.
+
+    >>> read_values(None, {"listen": "0.0.0.0:9092"})["listen"].port
+    9092
+    """
+    values = {} if file is None else _read_file(file)
+    return values | {name: _read(name, value, f"--{name.replace('_', '-')} ") for name, value in options.items()}
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not text in UTF-8, which a TOML file is") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file} is not a TOML file: {error}") from error
+    unknown = sorted(found.keys() - KEYS.keys() - {BROKER})
+    if unknown:
+        known = ", ".join(sorted(KEYS))
+        raise ValueError(f"{file}: unknown key {unknown[0]!r}; known are {known}, and the table [{BROKER}]")
+    broker = _read_broker(found.pop(BROKER, {}), file)
+    return {name: _read(name, value, f"{file}: {name} = ") for name, value in found.items()} | {BROKER: broker}
+
+
+def _read(name: str, value: Any, where: str) -> Any:
+    try:
+        return KEYS[name].read(value)
+    except ValueError:
+        raise ValueError(f"{where}{_shown(value)} is not allowed; expected {KEYS[name].expected}") from None
+
+
+def _read_broker(table: Any, file: Path) -> dict[str, str]:
+    """The broker's settings, as text."""
+    if not isinstance(table, dict):
+        raise ValueError(
+            f"{file}: {BROKER} = {_shown(table)} is not allowed; expected a table, [{BROKER}], with a line for each "
+            'setting, such as "log.retention.ms" = 86400000'
+        )
+    for name, value in table.items():
+        if isinstance(value, dict):
+            raise ValueError(
+                f"{file}: [{BROKER}] has a table {name!r}, expected settings; a name with dots is written in quotes, "
+                'such as "log.retention.ms" = 86400000'
+            )
+        if not isinstance(value, str | int | float):
+            raise ValueError(
+                f"{file}: [{BROKER}] {json.dumps(name)} = {_shown(value)} is not allowed; expected a string, a "
+                "number, or true or false"
+            )
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
+
+
+def _shown(value: Any) -> str:
+    """As it stands in a TOML file, nearly."""
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def read_settings(values: dict[str, Any], broker: dict[str, str]) -> NodeSettings:
+    """How a node runs. `broker`: settings that win over those of the file."""
+    found = {name: value for name, value in values.items() if name not in (BROKER, "processes")}
+    return NodeSettings(settings=values.get(BROKER, {}) | broker, **found)
+
+
+def read_processes(values: dict[str, Any]) -> int:
+    count: int = values.get("processes", 1)
+    return count

@@ -1,0 +1,56 @@
+"""Writes the state of coordinators back to an internal topic whose coordinators are paused: see RestoreState."""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.client.cluster import KafkaClient
+from penstock.client.errors import check
+from penstock.foundation.ids import TopicPartition
+from penstock.wire.messages.restore_state import (
+    ENTRIES_MAX,
+    KEY_BYTES_MAX,
+    RestoreStateRequest,
+    RestoreStateResponse,
+    StateEntry,
+)
+
+REQUEST_BYTES = 256 << 10
+
+Pair = tuple[bytes, bytes | None]
+
+
+async def restore_state(client: KafkaClient, name: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
+    """Writes keys and values; None deletes a key. Returns when all are committed; doing it twice does no harm.
+
+    `partitions`: how many the topic has.
+    """
+    for portion in portions(pairs):
+        request = RestoreStateRequest(
+            topic=name.topic,
+            partitions=partitions,
+            partition=name.partition,
+            entries=[StateEntry(key=key, value=value) for key, value in portion],
+        )
+
+        async def ask(request: RestoreStateRequest = request) -> None:
+            leader = await client.leader(name)
+            response: RestoreStateResponse = await client.request(leader.leader, request)
+            check(response.error_code, f"partition {name}", response.error_message)
+
+        await client.retrying(ask, topics={name.topic})
+
+
+def portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """As many at a time as one request takes."""
+    portion: list[Pair] = []
+    key_bytes = size = 0
+    for key, value in pairs:
+        added = len(key) + len(value or b"")
+        is_full = len(portion) == ENTRIES_MAX or key_bytes + len(key) > KEY_BYTES_MAX or size + added > REQUEST_BYTES
+        if portion and is_full:
+            yield portion
+            portion, key_bytes, size = [], 0, 0
+        portion.append((key, value))
+        key_bytes += len(key)
+        size += added
+    if portion:
+        yield portion

@@ -1,0 +1,95 @@
+"""Rules for internal topics: the settings that they must have, and the changes that are refused. Pure.
+
+Coordinators lose state when an internal topic deletes old segments, delays records or keeps its log in memory, and no
+longer find a key when the number of partitions changes. Logs ignore most of the wrong settings (see
+LogSettings.for_internal_topic), but brokers of earlier versions do not.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from penstock.foundation.errors import InvalidConfig, InvalidTopic
+from penstock.foundation.ids import INTERNAL_TOPICS
+from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS, MESSAGE_BYTES_DEFAULT
+
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACT: Final = "compact"
+
+
+class Rule(NamedTuple):
+    """One setting of an internal topic that is fixed."""
+
+    setting: str
+    allows: Callable[[Any], bool]
+    expected: str
+    repair: str | None = None
+    """The value that repairs the setting; None: the setting is removed."""
+    may_be_absent: bool = True
+    is_repairable: bool = True
+
+    def is_kept_by(self, configs: Mapping[str, str]) -> bool:
+        text = configs.get(self.setting)
+        if text is None:
+            return self.may_be_absent
+        return self.allows(LOG_SETTINGS.get(self.setting).parse(text))
+
+
+def _never(value: object) -> bool:
+    return False
+
+
+RULES: Final = (
+    Rule(CLEANUP_POLICY, lambda policy: policy == (COMPACT,), COMPACT, COMPACT, may_be_absent=False),
+    Rule("retention.ms", _never, "not set"),
+    Rule("retention.bytes", _never, "not set"),
+    Rule(DELIVERY_DELAY_MS, lambda delay_ms: delay_ms == 0, "0"),
+    Rule("max.message.bytes", lambda size: size >= MESSAGE_BYTES_DEFAULT, f"at least {MESSAGE_BYTES_DEFAULT}"),
+    Rule(DELAYED_MESSAGES, lambda is_on: not is_on, "false", is_repairable=False),
+    Rule("storage", lambda storage: storage == "disk", "disk", is_repairable=False),
+)
+
+
+class Fault(NamedTuple):
+    """A setting of an internal topic that is wrong."""
+
+    setting: str
+    found: str | None
+    expected: str
+    repair: str | None
+    is_repairable: bool
+
+
+def find_faults(configs: Mapping[str, str]) -> list[Fault]:
+    """Returns the settings by which an internal topic would lose state. `configs` are the topic's own settings."""
+    return [
+        Fault(rule.setting, configs.get(rule.setting), rule.expected, rule.repair, rule.is_repairable)
+        for rule in RULES
+        if not rule.is_kept_by(configs)
+    ]
+
+
+def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises InvalidConfig for a change that breaks a rule. A wrong value may stay until it is repaired."""
+    if name not in INTERNAL_TOPICS:
+        return
+    for fault in find_faults(after):
+        if fault.found != before.get(fault.setting):
+            raise InvalidConfig(
+                f"{fault.setting} of the internal topic {name!r} is fixed: expected {fault.expected}, got "
+                f"{fault.found or 'no value'}; coordinators would lose their state"
+            )
+
+
+def check_new(name: str, configs: Mapping[str, str], *, is_plain: bool) -> None:
+    """Raises InvalidTopic if an internal topic is about to be created in any way but the brokers' own.
+
+    `is_plain`: it is no queue's topic, and has no companion logs.
+    """
+    if name in INTERNAL_TOPICS and (find_faults(configs) or not is_plain):
+        raise InvalidTopic(f"topic {name!r} is internal: brokers create it with the settings that it needs")
+
+
+def check_mutable(name: str, operation: str) -> None:
+    """Raises InvalidTopic if a topic is internal: `operation` is what was asked for, as in "delete"."""
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopic(f"cannot {operation} the internal topic {name!r}: it holds the state of coordinators")

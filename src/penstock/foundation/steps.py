@@ -1,0 +1,26 @@
+"""Work that can be interrupted: a generator that yields between steps and returns its result. Pure."""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""What `TimeSlices.run` runs a few milliseconds at a time; see time_slices.py."""
+
+
+def run_steps(steps: Steps[T]) -> T:
+    """Runs work to its end without a break, and returns its result.
+
+    >>> def work():
+    ...     yield
+    ...     return 42
+    >>> run_steps(work())
+    42
+    """
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result

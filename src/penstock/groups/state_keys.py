@@ -1,0 +1,25 @@
+"""Finds the group that a record of `__consumer_offsets` belongs to. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.groups import consumer_records, records, share_records
+from penstock.wire.state import kind_of, read_key
+
+KEYS: Final[Mapping[int, type]] = {
+    records.OFFSET_COMMIT: records.OffsetCommitKey,
+    records.GROUP_METADATA: records.GroupKey,
+    records.CONSUMER_GROUP_PARTITION_METADATA: records.GroupKey,
+    **{kind: key for kind, (key, _) in consumer_records.KINDS.items()},
+    **{kind: key for kind, (key, _) in share_records.KINDS.items()},
+}
+"""The class of every kind of key."""
+
+
+def group_of(key: bytes) -> str | None:
+    """Returns the group id in a record's key; None if the kind of record is unknown. Raises MalformedRequest."""
+    of = KEYS.get(kind_of(key))
+    if of is None:
+        return None
+    group: str = read_key(of, key).group
+    return group

@@ -1,0 +1,37 @@
+"""Binding a listener to its address, and what to do if that cannot be done."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from penstock.foundation.address import Address
+from penstock.foundation.errors import PenstockError
+
+BACKLOG: Final = 1024
+
+
+class CannotListen(PenstockError):
+    """The address is taken, or is not one of this machine."""
+
+
+async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, option: str) -> asyncio.Server:
+    """Returns a server that is bound and does not accept yet. `option`: where the address was given."""
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG, start_serving=False)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address}: {_reason(error, option)}") from error
+
+
+def _reason(error: OSError, option: str) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"{(error.strerror or str(error)).lower()}; give {option} a host that this machine knows"
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    if error.errno == errno.EADDRINUSE:
+        return f"{reason}; stop the process that listens there, or give another {option}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{reason}; give {option} an address of this machine, or 0.0.0.0 for all of them"
+    return f"{reason}; give another {option}"

@@ -1,0 +1,29 @@
+"""The collectors of everything that a broker's handlers share."""
+
+from typing import Any
+
+from penstock.broker.broker import Broker
+from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.queues.service import QueueService
+from penstock.network.coordinator_metrics import CoordinatorMetrics
+from penstock.network.delay_metrics import DelayMetrics
+from penstock.network.exposition import Collector
+from penstock.network.queue_metrics import QueueMetrics
+from penstock.network.view_metrics import ViewMetrics
+from penstock.replication.runtime_set import RuntimeSet
+
+
+def collectors_of(broker: Broker, queues: QueueService, delays: DelayHosting) -> tuple[Collector, ...]:
+    assert broker.hosting is not None
+    sets: dict[str, RuntimeSet[Any]] = {
+        "group": broker.groups,
+        "transaction": broker.transactions,
+        "queue": broker.hosting.runtimes,
+        "delay": delays.runtimes,
+    }
+    return (
+        ViewMetrics(broker.views),
+        DelayMetrics(delays),
+        QueueMetrics(queues, broker.clock),
+        CoordinatorMetrics(sets, lambda: broker.image),
+    )

@@ -1,0 +1,180 @@
+"""Incremental parser of HTTP/1 requests, with a bound on everything that a client can send. No I/O.
+
+Trailers of a chunked body are dropped (RFC 9110, 6.5.1): merged into the headers, they could replace what was signed.
+"""
+
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import httptools
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.http import HttpRequest
+
+BODY_BYTES_MAX: Final = 4 << 20
+LARGE_BYTES: Final = 64 << 10
+"""Of a body; larger ones count against the listener's budget."""
+HEADER_BYTES_MAX: Final = 64 << 10
+"""Of all headers together, each with `HEADER_OVERHEAD_BYTES`; and of the URL."""
+HEADER_OVERHEAD_BYTES: Final = 32
+"""Counted for each header besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): it bounds their number."""
+FEED_BYTES: Final = 16 << 10
+"""Parsed at a time: at most some 900 requests, or 2,700 chunks."""
+HEAD_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX + FEED_BYTES
+"""Of a request line and headers as they are sent. The parser below holds a header until it is complete."""
+FRAMING_BYTES_MAX: Final = 1 << 20
+"""Of all that is sent with a body and is not part of it: the head, sizes and extensions of chunks, trailers."""
+
+_NO_HEAD: Final = -1
+_BODY_TOO_LARGE: Final = f"a body has at most {BODY_BYTES_MAX} bytes"
+
+
+class BadRequest(PenstockError):
+    """The bytes are not a request, or exceed a bound; the connection is closed after an answer with this status."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class RequestHandler(Protocol):
+    """Who is told of requests; called from within `feed`."""
+
+    def head_read(self, body_bytes: int, expects_continue: bool) -> None:
+        """A head is complete whose body has this many bytes, at most; not called for small bodies."""
+
+    def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
+        """A request is complete. `is_old`: HTTP/1.0, and it said something about the connection."""
+
+
+class RequestReader:
+    """Turns the bytes of one connection into requests."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        self._parser = httptools.HttpRequestParser(self)
+        self.is_reading = False
+        """A request has begun and is not complete."""
+        self._repeated: dict[bytes, list[bytes]] = {}
+        """Values of headers that came more than once."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._body: bytes | bytearray = b""
+        self._body_bytes = _NO_HEAD
+        """Of the whole body, if it is known; 0 for one in chunks."""
+        self._fed_bytes = 0
+        """Of a request that is not complete."""
+
+    @property
+    def feed_bytes_max(self) -> int:
+        """How much may be fed next: a piece of a body whose length is known costs little, however long it is."""
+        return max(FEED_BYTES, self._body_bytes - len(self._body))
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Parses up to `feed_bytes_max` bytes. Raises BadRequest; nothing can be read after that."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, BadRequest):
+                raise error.__context__ from None
+            raise
+        except httptools.HttpParserUpgrade:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "this server has nothing to upgrade to") from None
+        except httptools.HttpParserError as error:
+            reason = f"not an HTTP request: {error.__context__ or error}"
+            raise BadRequest(HTTPStatus.BAD_REQUEST, reason) from None
+        if self.is_reading:
+            self._fed_bytes += len(data)
+            self._check_framing()
+
+    def _check_framing(self) -> None:
+        if self._body_bytes == _NO_HEAD:
+            if self._fed_bytes > HEAD_BYTES_MAX:
+                raise _headers_too_large()
+        elif self._fed_bytes - len(self._body) > FRAMING_BYTES_MAX:
+            reason = f"chunk sizes, chunk extensions and trailers have at most {FRAMING_BYTES_MAX} bytes"
+            raise BadRequest(HTTPStatus.BAD_REQUEST, reason)
+
+    # -- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.is_reading = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url  # comes in pieces only if packets do
+        if len(self._url) > HEADER_BYTES_MAX:
+            raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL has at most {HEADER_BYTES_MAX} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._body_bytes != _NO_HEAD:
+            return  # a trailer
+        name, headers = name.lower(), self._headers
+        if name in headers:
+            self._repeated.setdefault(name, [headers[name]]).append(value)
+        else:
+            headers[name] = value
+        self._header_bytes += len(name) + len(value) + HEADER_OVERHEAD_BYTES
+        if self._header_bytes > HEADER_BYTES_MAX:
+            raise _headers_too_large()
+
+    def on_headers_complete(self) -> None:
+        headers = self._headers
+        if self._repeated:
+            for name, values in self._repeated.items():
+                headers[name] = b",".join(values)  # which means the same (RFC 9110, 5.3)
+            self._repeated = {}
+        length = headers.get(b"content-length", b"")
+        size = int(length) if length.isdigit() else 0
+        if size > BODY_BYTES_MAX:  # before it is sent
+            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _BODY_TOO_LARGE)
+        self._body_bytes = size
+        if b"transfer-encoding" in headers:
+            size = BODY_BYTES_MAX  # its length is not known before its end
+        if size > LARGE_BYTES or b"expect" in headers:
+            self._handler.head_read(size, headers.get(b"expect", b"").lower() == b"100-continue")
+
+    def on_body(self, body: bytes) -> None:
+        if not self._body:
+            self._body = body  # most come in one piece
+            return
+        if len(self._body) + len(body) > BODY_BYTES_MAX:
+            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _BODY_TOO_LARGE)
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        url, query, headers, parser = self._url, b"", self._headers, self._parser
+        if b"?" in url or b"#" in url or not url.startswith(b"/"):
+            url, query = _split_url(url)
+        request = HttpRequest(
+            parser.get_method(), url.decode("latin-1"), query.decode("latin-1"), headers, bytes(self._body)
+        )
+        is_old = b"connection" in headers and parser.get_http_version() == "1.0"
+        self.is_reading = False
+        self._begin()
+        self._handler.request_read(request, parser.should_keep_alive(), is_old)
+
+
+def _split_url(url: bytes) -> tuple[bytes, bytes]:
+    """Returns the path and the query."""
+    if not url.startswith(b"/"):
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the URL cannot be parsed") from None
+        return parsed.path or b"/", parsed.query or b""
+    path, _, query = url.partition(b"#")[0].partition(b"?")
+    return path, query
+
+
+def _headers_too_large() -> BadRequest:
+    return BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers have at most {HEADER_BYTES_MAX} bytes")

@@ -1,0 +1,153 @@
+"""The sending half of a Kafka connection: responses leave in the order of the requests."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker.call import Call
+from penstock.broker.express import JOIN_BYTES_MAX
+from penstock.network import gate
+from penstock.wire.frames import RequestHeader, response_frame_steps
+from penstock.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from penstock.network.kafka import KafkaListener
+
+logger = logging.getLogger(__name__)
+
+CALLS_MAX: Final = 128
+"""Requests of one connection that may wait for their answers; then it is not read from."""
+
+
+class ResponseSender(asyncio.BufferedProtocol, ABC):
+    """Collects the answers of one connection's calls and writes those whose turn it is."""
+
+    __slots__ = (
+        "_encoding",
+        "_handling",
+        "_hang_up",
+        "_listener",
+        "_out",
+        "_out_bytes",
+        "_state",
+        "_transport",
+        "calls",
+        "peer",
+    )
+
+    def __init__(self, listener: "KafkaListener") -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._state = gate.GONE
+        self.peer = ""
+        self.calls: deque[Call] = deque()
+        self._handling = False
+        """Whether requests are being handled: what is answered meanwhile is written in one go after that."""
+        self._encoding = 0
+        """Responses that are being encoded in time slices."""
+        self._hang_up = False
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+
+    def close(self, kind: str, detail: str = "") -> None:
+        """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
+        if self._transport is not None:
+            logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
+            self._listener.probe.refused(kind)
+            self._state |= gate.STOPPED  # what else it sent is not handled any more
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Close once everything that was answered is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self._state |= gate.WRITE_PAUSED
+
+    def resume_writing(self) -> None:
+        self._state &= ~gate.WRITE_PAUSED
+        self._go_on()
+
+    @abstractmethod
+    def _on_answer(self, call: Call) -> None:
+        """Write the answers whose turn it is, and handle what waited for them."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Handle and read the requests that had to wait."""
+
+    def _expect(self, header: RequestHeader, started_s: float, frame_bytes: int) -> Call:
+        """Makes the call of a request; its answer is sent after those of all calls before it."""
+        api_key, version, correlation_id, client_id, _ = header
+        call = Call(
+            api_key,
+            version,
+            correlation_id,
+            client_id,
+            started_s,
+            frame_bytes,
+            self.peer,
+            self._on_answer,
+            self._encode_later,
+        )
+        self.calls.append(call)
+        self._state |= gate.HAS_CALLS if len(self.calls) < CALLS_MAX else gate.HAS_CALLS | gate.HAS_MANY_CALLS
+        return call
+
+    def _encode_later(self, call: Call, response: Any) -> None:
+        """A response has too many elements to be encoded without a break."""
+        steps = response_frame_steps(response, call.version, call.correlation_id)
+
+        def encoded(parts: list[Buffer]) -> None:
+            self._encoding -= 1
+            if not self._encoding:
+                self._state &= ~gate.ENCODING
+            call.parts = parts
+            self._send()
+            self._go_on()
+
+        self._encoding += 1
+        self._state |= gate.ENCODING
+        self._listener.broker.run(self._listener.broker.slices.run(steps), encoded)
+
+    def _collect(self) -> None:
+        """Queue every answer whose turn it is."""
+        calls = self.calls
+        now_s = perf_counter()
+        while calls and calls[0].parts is not None:
+            call = calls.popleft()
+            parts = call.parts
+            assert parts is not None
+            if call.release is not None:
+                call.release()
+            self._out += parts
+            self._hang_up = self._hang_up or call.hang_up
+            size = sum(map(len, parts))
+            self._out_bytes += size
+            self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
+        if len(calls) < CALLS_MAX:
+            self._state &= ~gate.HAS_MANY_CALLS if calls else ~(gate.HAS_MANY_CALLS | gate.HAS_CALLS)
+
+    def _send(self) -> None:
+        """Write everything that is queued, in one go."""
+        if self.calls:
+            self._collect()
+        if self._transport is None:
+            return
+        if self._out:
+            out, self._out = self._out, []
+            self._write(out, self._out_bytes)
+            self._out_bytes = 0
+        if self._hang_up:
+            self._transport.close()
+
+    def _write(self, out: list[Buffer], size: int) -> None:
+        assert self._transport is not None
+        if size > JOIN_BYTES_MAX:
+            self._transport.writelines(out)
+        else:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))

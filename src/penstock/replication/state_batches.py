@@ -1,0 +1,41 @@
+"""Batches of state records, as machines' runtimes append them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from penstock.foundation.decision import NO_PRODUCER, StateRecord
+from penstock.records.batch import assemble
+
+BATCH_BYTES_MAX: Final = 512 << 10
+"""Of one decision's records; more go into several batches, unless they must stay whole."""
+
+
+def plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
+    """Records of one time, in no transaction."""
+    return assemble(
+        body,
+        count=count,
+        attributes=0,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        leader_epoch=-1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
+
+
+def in_batches(records: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
+    batch: list[StateRecord] = []
+    size = 0
+    for record in records:
+        added = len(record.key) + len(record.value or b"")
+        if batch and size + added > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        yield batch

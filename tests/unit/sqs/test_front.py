@@ -1,0 +1,154 @@
+"""Large requests and answers, through the front end of a broker with real queues: a step at a time."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from penstock.foundation.http import HttpRequest, HttpResponse
+from penstock.foundation.time_slices import TimeSlices
+from penstock.security.credentials import AccessKey, Credentials
+from penstock.sqs.front import LARGE_BYTES, SqsFront
+from tests.unit.broker.queues.shop import Shop, shop_at
+
+URL = "http://x/000000000000/jobs"
+LARGE = "x" * LARGE_BYTES
+
+
+class Front:
+    """The front end, and how many time slices it has used: every slice is over after one step."""
+
+    def __init__(self, shop: Shop, credentials: Credentials | None = None) -> None:
+        self.slices = TimeSlices(map(float, itertools.count()).__next__)
+        self.front = SqsFront(
+            shop.service, clock=shop.clock, slices=self.slices, host="x", seed=bytes(10), credentials=credentials
+        )
+
+    async def ask(self, request: HttpRequest) -> HttpResponse:
+        found = self.front.answer(request)
+        return found if isinstance(found, HttpResponse) else await found
+
+    async def call(self, action: str, **params: Any) -> tuple[int, dict[str, Any]]:
+        found = await self.ask(call(action, params))
+        return found.status, json.loads(found.body)
+
+
+def call(action: str, params: Any) -> HttpRequest:
+    body = params if isinstance(params, bytes) else json.dumps(params).encode()
+    return HttpRequest(b"POST", "/", "", {b"host": b"x", b"x-amz-target": b"AmazonSQS." + action.encode()}, body)
+
+
+def form(**params: Any) -> HttpRequest:
+    return HttpRequest(b"POST", "/", "", {b"host": b"x"}, urlencode(params).encode())
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Front]:
+    async with shop_at(folder) as shop:
+        await shop.create("jobs")
+        yield Front(shop)
+
+
+async def test_a_small_request_takes_no_slice_and_a_large_one_several(tmp_path: Path) -> None:
+    async with opened(tmp_path) as front:
+        assert (await front.call("SendMessage", QueueUrl=URL, MessageBody="small"))[0] == 200
+        assert front.slices.taken == 0
+        assert (await front.call("SendMessage", QueueUrl=URL, MessageBody=LARGE))[0] == 200
+        assert front.slices.taken >= 3
+        before = front.slices.taken
+        found = await front.ask(form(Action="SendMessage", QueueUrl=URL, MessageBody=LARGE))
+        assert (found.status, b"<MessageId>" in found.body) == (200, True)
+        assert front.slices.taken >= before + 3
+        assert front.front.tally.requests == {"SendMessage": 3}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (call("SendMessage", b"[" * 2 * LARGE_BYTES), "SerializationException"),
+        (call("Nonsense", {"a": LARGE}), "InvalidAction"),
+        (call("SendMessage", {"QueueUrl": "http://x/1/none", "MessageBody": LARGE}), "NonExistentQueue"),
+        (form(Action="Nonsense", a=LARGE), "InvalidAction"),
+        (form(a=LARGE), "MissingAction"),
+        (form(Action="SendMessage", a=LARGE)._replace(body=b"%" * 2 * LARGE_BYTES), "MalformedQueryString"),
+    ],
+)
+async def test_a_large_request_that_makes_no_sense_is_refused_and_counted(
+    tmp_path: Path, request_: HttpRequest, code: str
+) -> None:
+    async with opened(tmp_path) as front:
+        found = await front.ask(request_)
+        assert found.status in (400, 404)
+        assert code.encode() in found.headers + found.body
+        assert sum(front.front.tally.requests.values()) == 1
+        assert sum(front.front.tally.errors.values()) == 1
+
+
+async def test_a_large_request_is_verified_first(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        key = AccessKey(access_key="AK", secret="a-secret")
+        front = Front(shop, Credentials(keys={"AK": key}))
+        for request in (call("SendMessage", {"a": LARGE}), form(Action="SendMessage", a=LARGE)):
+            found = await front.ask(request)
+            assert found.status == 403
+            assert b"MissingAuthenticationToken" in found.body
+        assert front.slices.taken <= 2, "nothing is decoded"
+
+
+@pytest.mark.parametrize("is_query", [False, True])
+async def test_large_messages_are_received_one_slice_each(tmp_path: Path, is_query: bool) -> None:
+    async with opened(tmp_path) as front:
+        bodies = [f"<{number}>" + '"\\&\n' * 100_000 for number in range(3)]
+        for body in bodies:
+            assert (await front.call("SendMessage", QueueUrl=URL, MessageBody=body))[0] == 200
+        before = front.slices.taken
+        if is_query:
+            found = await front.ask(form(Action="ReceiveMessage", QueueUrl=URL, MaxNumberOfMessages=10))
+            parts = found.body.decode().split("<Body>")[1:]
+            texts = [part.partition("</Body>")[0] for part in parts]
+            unescaped = [text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for text in texts]
+            assert unescaped == bodies
+        else:
+            _, answer = await front.call("ReceiveMessage", QueueUrl=URL, MaxNumberOfMessages=10)
+            assert [message["Body"] for message in answer["Messages"]] == bodies
+        assert front.slices.taken >= before + 3
+
+
+async def test_a_large_answer_that_nobody_waits_for_any_more_is_given_up(tmp_path: Path) -> None:
+    async with opened(tmp_path) as front:
+        for _ in range(3):
+            await front.call("SendMessage", QueueUrl=URL, MessageBody="x" * 500_000)
+        before = front.slices.taken
+        params = {"QueueUrl": URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
+        waiting = asyncio.ensure_future(front.ask(call("ReceiveMessage", params)))
+        while front.slices.taken == before:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        _, answer = await front.call("ReceiveMessage", **params)
+        assert len(answer["Messages"]) == 3, "others are served"
+
+
+async def test_very_many_queues_are_listed_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.sqs import paging
+    from penstock.sqs.actions import list_queues
+
+    monkeypatch.setattr(paging, "NAMES_PER_STEP", 2)
+    monkeypatch.setattr(list_queues, "NAMES_PER_STEP", 2)
+    async with shop_at(tmp_path) as shop:
+        front = Front(shop)
+        for number in (3, 1, 4, 2, 0):
+            await shop.create(f"q{number}")
+        _, first = await front.call("ListQueues", MaxResults=3, QueueNamePrefix="q")
+        assert [url[-2:] for url in first["QueueUrls"]] == ["q0", "q1", "q2"]
+        _, second = await front.call("ListQueues", MaxResults=3, NextToken=first["NextToken"])
+        assert [url[-2:] for url in second["QueueUrls"]] == ["q3", "q4"]
+        assert "NextToken" not in second
+        assert front.slices.taken >= 6
