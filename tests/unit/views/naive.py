@@ -69,7 +69,7 @@ def _found(field: Field, record: Record, partition: int) -> Any:
                 return NO_JSON
             for step in steps:
                 try:
-                    if isinstance(step, str) is not isinstance(document, dict):
+                    if not isinstance(document, dict if isinstance(step, str) else list):
                         return None
                     document = document[step]
                 except (LookupError, TypeError):
