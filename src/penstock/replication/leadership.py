@@ -180,7 +180,7 @@ class Leadership:
 
     def wish(self, now_ms: int, brokers: Mapping[int, int]) -> IsrWish | None:
         """How the ISR should change, if it should. `brokers`: the brokers that are registered, and their epochs."""
-        if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms):
+        if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
         joining = {
@@ -198,9 +198,10 @@ class Leadership:
             return None
         return IsrWish(isr=isr, version=self.state.version, joining=joining)
 
-    def _is_steady(self, now_ms: int) -> bool:
+    def _is_steady(self, now_ms: int, brokers: Mapping[int, int]) -> bool:
         """Whether it can be seen at a glance that the ISR is as it should be: nearly always."""
-        if len(self.state.isr) != len(self.state.replicas):
+        state = self.state
+        if len(state.isr) != len(state.replicas) or not all(node in brokers for node in state.isr):
             return False
         longest_ms = self.lag_max_ms
         for track in self.tracks:
