@@ -18,11 +18,11 @@ from penstock.cluster.metadata import Metadata
 from penstock.coordination.opening import open_store
 from penstock.coordination.store import ABSENT, Put
 from penstock.foundation.ids import TopicPartition, uuid_bytes
+from penstock.foundation.machine import boot_id
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.recovery import open_log
 from penstock.log.settings import LogSettings
-from penstock.node import _boot_id
 from penstock.records.batch import assemble
 from penstock.records.build import Record, build_batch, build_pairs
 from penstock.records.compression import Codec
@@ -70,7 +70,7 @@ def append_to_logs(data_dir: Path, topic: str, batches: Iterable[bytes | bytearr
 def append_to_log(data_dir: Path, folder: Path, batches: Iterable[bytes | bytearray]) -> None:
     settings = LogSettings.of({"cleanup.policy": "compact"})
     path = str(folder.relative_to(data_dir))
-    log = open_log(OsDisk(data_dir), path, settings, boot_id=_boot_id(), now_ms=NOW_MS).log
+    log = open_log(OsDisk(data_dir), path, settings, boot_id=boot_id(), now_ms=NOW_MS).log
     for batch in batches:
         log.append_own(bytearray(batch), max(0, log.epochs.at(log.end_offset - 1)), NOW_MS)
     log.close()

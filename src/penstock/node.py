@@ -5,11 +5,11 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from penstock.broker.broker import Broker
@@ -34,8 +34,8 @@ from penstock.coordination.opening import EMBEDDED, open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import uuid_text
 from penstock.foundation.loop_monitor import LoopMonitor
+from penstock.foundation.machine import boot_id, disk_space
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
@@ -48,11 +48,14 @@ from penstock.network.kafka import KafkaListener
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
 from penstock.network.site import Site
+from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
-from penstock.replication.partitions import Partitions, paths_of
+from penstock.replication.partitions import Partitions
+from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
+from penstock.replication.settling import closed, open_logs, settled, topic_settled
 from penstock.replication.throttle import Throttle
 from penstock.replication.upkeep import Intervals, Upkeep
 from penstock.sqs.opening import open_front, reread_credentials
@@ -105,6 +108,7 @@ class Node:
         self._on_failure = on_failure
         self._lock_fd = -1
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
+        self._disk_threads = DiskThreads()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._site = Site(is_ready=lambda: self.ready, metrics=self._metrics_text)
@@ -123,10 +127,10 @@ class Node:
         settings = self._settings
         self._lock_fd = take_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
-        self._disk = OsDisk(settings.data_dir, self._threads)
-        folder = FolderIdentity.of(self._disk, settings.node_id)
-        boot_id = _boot_id()
-        self._last_run = LastRun(self._disk, boot_id)
+        on_disk, this_boot = self._disk_threads.call, boot_id()
+        self._disk = await on_disk(lambda: OsDisk(settings.data_dir, self._disk_threads.trash))
+        folder = await on_disk(lambda: FolderIdentity.of(self._disk, settings.node_id))
+        self._last_run = await on_disk(lambda: LastRun(self._disk, this_boot))
         load_handlers()
         clock = SystemClock()
         self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
@@ -134,7 +138,7 @@ class Node:
         self._metadata = metadata = Metadata(self._store)
         metadata.on_failed = self._image_failed
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
-        self._keep_logs(clock, configs, boot_id)
+        self._keep_logs(clock, configs, this_boot)
         loop = asyncio.get_running_loop()
         self._loop_monitor = LoopMonitor(loop, interval_s=configs["event.loop.monitor.interval.ms"] / 1000)
         self._loop_monitor.start()
@@ -150,10 +154,10 @@ class Node:
         self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
         self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
-        self._make_member(folder, configs, clock)
+        lost = await on_disk(LogFolder(self._disk).find_lost)
+        self._make_member(folder, configs, clock, lost)
         await self._join()
-        self._appliers = (  # in the order in which one depends on the other
-            self._partitions.apply,
+        self._appliers = (  # in the order in which one depends on the other, and all on the partitions
             self._fetchers.apply,
             self._coordinators.apply,
             self._queues.apply,
@@ -161,8 +165,12 @@ class Node:
             self._peers.apply,
             self._listener.apply,
         )
-        metadata.listeners += self._appliers
+        metadata.listeners += (self._partitions.apply, *self._appliers)
+        self._partitions.on_progress = self._follow
         self._apply(metadata.image)
+        await settled(self._partitions)
+        self._follow()
+        metadata.settled = partial(topic_settled, self._partitions)
         for server in self._servers:
             await server.start_serving()
         upkeep = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
@@ -201,7 +209,7 @@ class Node:
             clock=clock,
             timer=timer,
             log_dir=str(settings.data_dir),
-            disk_space=lambda: _disk_space(settings.data_dir),
+            disk_space=lambda: disk_space(settings.data_dir),
             threads=self._threads,
             groups=coordinators.groups,
             transactions=coordinators.transactions,
@@ -214,17 +222,19 @@ class Node:
         coordinators.perform_for_groups = ShareStates(broker).perform
         return broker
 
-    def _keep_logs(self, clock: Clock, configs: Configs, boot_id: str) -> None:
+    def _keep_logs(self, clock: Clock, configs: Configs, this_boot: str) -> None:
         """Make what holds the logs, looks after them, and tells how they are."""
         settings = self._settings
-        self._flusher = Flusher(self._threads)
+        self._flusher = Flusher()
         self._partitions = Partitions(
             node_id=settings.node_id,
             disk=self._disk,
             clock=clock,
-            boot_id=boot_id,
+            boot_id=this_boot,
             settings_of=configs.log_settings,
             lag_max_ms=lambda: configs["replica.lag.time.max.ms"],
+            run=self._disk_threads.run,
+            soon=asyncio.get_running_loop().call_soon,
         )
         self._partitions.on_append = self._flusher.flush_soon
         self._throttle = Throttle(lambda: int(configs[LEADER_RATE]))
@@ -249,7 +259,7 @@ class Node:
             metadata=self._metadata,
             flusher=self._flusher,
             clock=clock,
-            threads=self._threads,
+            disk_threads=self._disk_threads,
             intervals=lambda: Intervals.of(configs.__getitem__),
         )
         cluster = ClusterMetrics(
@@ -275,9 +285,9 @@ class Node:
         for server in self._servers:
             server.close()
 
-    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock) -> None:
-        """Make what registers this broker, and what is the controller if there is no other."""
-        settings, metadata, logs = self._settings, self._metadata, LogFolder(self._disk)
+    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str]) -> None:
+        """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone."""
+        settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
         address = (settings.advertise or self.listen).found_at("127.0.0.1")
         configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
         identity = Identity(
@@ -294,9 +304,9 @@ class Node:
             store=self._store,
             metadata=metadata,
             identity=identity,
-            is_lost=lambda topic, number: any(map(logs.is_lost, paths_of(topic, number))),
+            is_lost=lambda topic, number: bool(lost) and any(path in lost for path in paths_of(topic, number)),
             may_lack=lambda topic: self._last_run.lost_power and configs.log_settings(topic).flush is Flush.OS,
-            note_cluster=lambda cluster_id: folder.save(self._disk, cluster_id),
+            note_cluster=lambda cluster_id: on_disk(lambda: folder.save(self._disk, cluster_id)),
             on_registered=self._registered,
             on_refused=self._refused,
         )
@@ -315,11 +325,8 @@ class Node:
     async def _join(self) -> None:
         """Become one of the brokers. Whoever is registered may be elected, so the logs are opened first."""
         await self._membership.prepare()
-        self._last_run.told()
-        image = self._metadata.image
-        self._partitions.apply(image)
-        if not any(waiting.topic for waiting in image.waiting.values()):  # what is seen in part is not gone
-            self._partitions.remove_strays(image)
+        await self._disk_threads.call(self._last_run.told)
+        await open_logs(self._partitions, self._metadata.image)
         await self._membership.join()
         await self._controlling.settle()
 
@@ -330,8 +337,13 @@ class Node:
 
     def _apply(self, image: ClusterImage) -> None:
         """Apply an image to everything that follows the cluster's metadata."""
+        self._partitions.apply(image)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Tell everything that depends on the partitions, which have got on with an image."""
         for apply in self._appliers:
-            apply(image)
+            apply(self._metadata.image)
 
     def _refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
@@ -379,26 +391,14 @@ class Node:
         self._delays.close()
         await self._queues.close()
         await self._peers.close()
-        await self._flusher.close()
         await self._upkeep.close()
-        if self._partitions.close():
-            self._last_run.end()
+        await self._disk_threads.idle()
+        if await closed(self._partitions):
+            await self._disk_threads.call(self._last_run.end)
         await self._membership.close()
         await self._metadata.close()
         await self._store.close()
+        self._disk_threads.shutdown()
         self._threads.shutdown()
         self._loop_monitor.stop()
         os.close(self._lock_fd)
-
-
-def _boot_id() -> str:
-    """Changes when the machine restarts; without one, every start is taken for one after power loss."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return uuid_text(secrets.token_bytes(16))
-
-
-def _disk_space(folder: Path) -> tuple[int, int]:
-    usage = shutil.disk_usage(folder)
-    return usage.total, usage.free

@@ -26,8 +26,10 @@ from penstock.cluster.registration import (
 from penstock.coordination.store import Change, Check, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.log.io_queue import Outcome
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush, LogSettings
+from penstock.replication.flusher import Flusher
 from penstock.replication.leadership import IsrWish
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
@@ -138,8 +140,13 @@ class SimBroker:
             boot_id=boot_id,
             settings_of=lambda topic: LogSettings.of({**self._configs, **topic.configs}),
             lag_max_ms=lambda: LAG_MS,
+            run=self._on_thread,
+            soon=lambda step: self._world.later(self.node_id, self._rng.choice((0, 1, 30)), step),
+            slice_size=self._rng.choice((1, 2, 100)),
         )
-        self.partitions.on_append = self._flush
+        self.partitions.on_progress = self._follow
+        self._flusher = Flusher()
+        self.partitions.on_append = self._flusher.flush_soon
         self.links = {}
         self._asking = set()
         self.partitions.on_kept = lambda partition: self._fetch()
@@ -207,23 +214,14 @@ class SimBroker:
         self._world.later(self.node_id, ms, lambda: self._repeat(action, ms))
         action()
 
-    def _flush(self, partition: Partition) -> None:
-        """The thread that syncs takes a while."""
-        log = partition.log
-        if log.is_syncing:
-            return
-        ticket = log.begin_sync()
+    def _on_thread(self, work: Callable[[], Any], done: Callable[[Outcome], None]) -> None:
+        """The threads that wait for the disk take a while, before and after."""
 
-        def done() -> None:
-            if not partition.is_online:
-                return
-            ticket.run()
-            log.end_sync(ticket)
-            partition.keep(min(ticket.end_offset, log.end_offset))
-            if not partition.is_kept:
-                self._flush(partition)
+        def ran() -> None:
+            outcome = Outcome.of(work)
+            self._world.later(self.node_id, self._rng.choice((0, 1, 10)), lambda: done(outcome))
 
-        self._world.later(self.node_id, self._rng.randint(1, 20), done)
+        self._world.later(self.node_id, self._rng.randint(1, 20), ran)
 
     # -- the store
 
@@ -249,16 +247,22 @@ class SimBroker:
             self.image = self.image.with_change(change)
             self._apply()
             if self.epoch < 0:
-                self._register()
+                self._register_when_open()
         self._poll()
 
     def _apply(self) -> None:
         assert self.partitions is not None
         self.partitions.apply(self.image)
+        self._follow()
+
+    def _follow(self) -> None:
+        """What depends on the partitions, which have got on with the image."""
+        assert self.partitions is not None
         followed: dict[int, list[Partition]] = {}
         for partition in self.partitions:
             state = self.image.state(Place(partition.topic_id, partition.name.partition))
-            if state is not None and partition.following is not None:
+            is_current = state is not None and state.leader_epoch == partition.leader_epoch
+            if state is not None and is_current and partition.following is not None:
                 followed.setdefault(state.leader, []).extend(partition.tracks)
         for node in {*self.links, *followed}:
             link = self.links.setdefault(node, Link(self.node_id, uses_sessions=False))
@@ -319,8 +323,14 @@ class SimBroker:
     def _transact(self, ops: Sequence[Op], reply: Callable[[int | Conflict | None], None]) -> None:
         self._world.call(self.node_id, STORE, ("transact", ops, self.session), reply, CALL_MS)
 
+    def _register_when_open(self) -> None:
+        """Whoever is registered may be elected, so the logs are opened first."""
+        assert self.partitions is not None
+        partitions = self.partitions
+        partitions.when_settled(None, lambda: self._register() if self.partitions is partitions else None)
+
     def _register(self) -> None:
-        if self._is_registering:
+        if self._is_registering or self.epoch >= 0:
             return
         self._is_registering = True
         image, epoch = self.image, self.image.version(keys.BROKER_EPOCHS) + 1
@@ -480,13 +490,13 @@ class SimBroker:
 
     def _tick(self) -> None:
         if self.epoch < 0 and self.image.revision:
-            self._register()
+            self._register_when_open()
         self._wish()
         self._control()
         assert self.partitions is not None
         for track in self.partitions.tracks():
             if track.is_online and track.log.has_unsynced_segments:
-                self._flush(track)
+                self._flusher.flush_soon(track)
 
     def _wish(self) -> None:
         """Ask for another ISR where that is due."""

@@ -644,8 +644,8 @@ class ClusterRun:
             for broker in self.brokers.values():
                 numbers = broker.partitions.replicas.get(place.topic_id, {}) if broker.partitions else {}
                 partition = numbers.get(place.number)
-                if partition is not None and partition.is_online:
-                    found.extend(track.log.end_offset for track in partition.tracks)
+                if partition is not None:
+                    found.extend(track.log.end_offset for track in partition.tracks if track.is_online)
         return found
 
     def _go_on_calmly(self) -> None:
@@ -672,7 +672,7 @@ class ClusterRun:
             for node in state.replicas:
                 partitions = self.brokers[node].partitions
                 partition = partitions.replicas.get(place.topic_id, {}).get(place.number) if partitions else None
-                if partition is None or not partition.is_online:
+                if partition is None or not all(track.is_online for track in partition.tracks):
                     return False
                 if node != state.leader and partition.following is None:
                     return False

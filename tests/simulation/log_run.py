@@ -1,5 +1,7 @@
 """One seeded life of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
 
+What waits for the disk is done by threads that take their time: anything may happen before they have ended.
+
 A model remembers what was acknowledged. After each fault the log is opened again, and compared:
 - CommittedNeverLost: what was acknowledged is there (after power loss: what was synced);
 - OffsetsNeverReused: an offset that was read back has the content it was given;
@@ -11,7 +13,9 @@ A model remembers what was acknowledged. After each fault the log is opened agai
 """
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 from penstock.foundation.errors import (
@@ -23,9 +27,11 @@ from penstock.foundation.errors import (
     TransactionCoordinatorFenced,
 )
 from penstock.log import compaction, retention
-from penstock.log.files import TornLog
+from penstock.log.checkpoint import SyncTicket
+from penstock.log.io_queue import IoQueue, Outcome
 from penstock.log.log import Appended, Log
 from penstock.log.recovery import open_log
+from penstock.log.removal import TornLog
 from penstock.log.settings import LogSettings
 from penstock.log.times import find_time
 from penstock.records.batch import BatchHeader, batches, check_batch
@@ -34,6 +40,7 @@ from penstock.records.compression import Codec
 from tests.simulation.clock import FakeClock
 from tests.simulation.disk import FakeDisk, Killed
 from tests.simulation.log_model import Model, ModelProducer, Written
+from tests.simulation.threads import FakeThreads
 
 FOLDER = "logs/t/0"
 IDEMPOTENT = (1, 2, 3)
@@ -71,6 +78,13 @@ class LogRun:
         self.truncating = False
         self._checked: dict[tuple[int, int], tuple[int, ...]] = {}
         self.counts: Counter[str] = Counter()
+        self.threads = FakeThreads(Random(self.rng.random()))
+        self._is_compacting = False
+        self.drops = not self.compacted and self.rng.random() < 0.4
+        """Whether segments are dropped from the middle, as a queue does with what is finished."""
+        self.droppable: set[int] = set()
+        """Offsets of segments that were to be dropped: they may be there or not."""
+        self.forgotten_to = 0
         self.log = self._open()
 
     # -- one life
@@ -93,6 +107,8 @@ class LogRun:
             (self._trim, 1),
             (self._retain, 1),
             (self._compact, 2),
+            (self._drop_finished, 2),
+            (self.threads.step, 12),
             (self._reopen, 0.5),
             (self._lose_power, 0.5),
             (self._fill_disk, 0.5),
@@ -108,6 +124,7 @@ class LogRun:
                 self._recover_from_kill()
             self.counts["steps"] += 1
         self.disk.disarm()
+        self.threads.run_all()
         self._check_all()
 
     @property
@@ -115,10 +132,13 @@ class LogRun:
         return self.counts["kills"] + self.counts["power_losses"] + self.counts["full_disks"]
 
     def _open(self) -> Log:
+        self.threads.clear()
+        self._is_compacting = False
         recovered = open_log(self.disk, FOLDER, self.settings, boot_id=str(self.boot), now_ms=self.clock.now_ms())
         self.counts["cut_tails"] += recovered.cut_bytes > 0
         self.epoch += 1
         recovered.log.note_epoch(self.epoch, recovered.log.end_offset)
+        recovered.log.io = IoQueue(self.threads.run)
         return recovered.log
 
     # -- actions
@@ -321,6 +341,7 @@ class LogRun:
         if self.high_watermark == self.log.end_offset:
             return
         offset = self.rng.randint(self.high_watermark, self.log.end_offset)
+        self.threads.run_all()  # it is a job like others, and its turn comes after theirs
         self.truncating = True
         try:
             self.log.truncate(offset, self.clock.now_ms())
@@ -340,12 +361,18 @@ class LogRun:
         self._check_all()
 
     def _sync(self) -> None:
-        ticket = self.log.begin_sync()
-        for _ in range(self.rng.randint(0, 3)):
-            self._append()  # while the sync is under way on its thread
-        ticket.run()
-        self.log.end_sync(ticket)
-        self.model.synced_end = max(self.model.synced_end, ticket.end_offset)
+        log, tickets = self.log, list[SyncTicket]()
+
+        def begin() -> Callable[[], None]:
+            tickets.append(log.begin_sync())
+            return tickets[0].run
+
+        def end(outcome: Outcome) -> None:
+            outcome.result()
+            log.end_sync(tickets[0])
+            self.model.synced_end = max(self.model.synced_end, tickets[0].end_offset)
+
+        log.io.add(begin, end)
 
     def _checkpoint(self) -> None:
         self.log.save_checkpoint()
@@ -371,7 +398,7 @@ class LogRun:
         self.model.start = max(self.model.start, self.log.start_offset)
 
     def _compact(self) -> None:
-        if not self.compacted:
+        if not self.compacted or self._is_compacting:
             return
         job = compaction.plan(
             self.log, self.clock.now_ms(), self.high_watermark, self.rng.choice((5, 1000)), bytes(16)
@@ -379,11 +406,38 @@ class LogRun:
         if job is None:
             return
         result = job.run()
-        if self.rng.random() < 0.3:
-            self._append()
-        job.install(self.log, result)
-        self.counts["compactions"] += 1
-        self._check_all()
+        self._is_compacting = True
+
+        def end(outcome: Outcome) -> None:
+            self._is_compacting = False
+            if outcome.error is not None:
+                assert self.counts["full_disks"], outcome.error
+                return
+            self.counts["compactions"] += outcome.value
+            self._check_all()
+
+        job.install(self.log, result, end)
+
+    def _drop_finished(self) -> None:
+        """Some segments of which all is committed and synced."""
+        log = self.log
+        limit = min(log.stable_end(self.high_watermark), log.decided_to, log.checkpoint.synced_to)
+        bases = [segment.base_offset for segment in log.segments]
+        closed = [(first, end) for first, end in pairwise(bases) if end <= limit]
+        if not self.drops or not closed:
+            return
+        chosen = dict(self.rng.sample(closed, self.rng.randint(1, min(3, len(closed)))))
+        for first, end in chosen.items():
+            self.droppable.update(range(first, end))
+
+        def end_drop(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                assert self.counts["full_disks"], outcome.error
+                return
+            self.counts["drops"] += outcome.value > 0
+            self._check_all()
+
+        log.drop_finished(set(chosen), self.clock.now_ms(), end_drop)
 
     def _fill_disk(self) -> None:
         self.counts["full_disks"] += 1
@@ -399,6 +453,8 @@ class LogRun:
                         self._checkpoint,
                         self._retain,
                         self._truncate,
+                        self._drop_finished,
+                        self.threads.step,
                     )
                 )()
         finally:
@@ -411,6 +467,7 @@ class LogRun:
         self.disk.die_after(self.rng.randint(1, 12))
 
     def _reopen(self) -> None:
+        self.threads.run_all()
         self.log.close()
         self.disk.restart()
         self.log = self._open()
@@ -447,6 +504,9 @@ class LogRun:
             assert end >= self.model.synced_end, f"CommittedNeverLost: {end} < {self.model.synced_end}"
             assert end in self.model.ends, "the log ends in the middle of a batch"
             self._cut(end)
+            if self.droppable and self.log.start_offset < self.model.start:
+                # A trim came undone: of what was dropped before it, nobody had to remember the producers any more.
+                self.forgotten_to = max(self.forgotten_to, max(self.droppable) + 1)
             self.model.start = min(self.model.start, self.log.start_offset)
         assert end == self.model.end, f"CommittedNeverLost: the log ends at {end}, acknowledged {self.model.end}"
         assert self.log.start_offset >= self.model.start or self.compacted, "what was trimmed is back"
@@ -464,7 +524,7 @@ class LogRun:
         first = self.log.segments[0].base_offset
         for producer_id, known in list(self.model.producers.items()):
             remembered = self.log.producers.by_id.get(producer_id)
-            known_from = max(first, self.model.expired.get(producer_id, 0))
+            known_from = max(first, self.model.expired.get(producer_id, 0), self.forgotten_to)
             in_log = [
                 batch for batch in self.model.written if batch.producer_id == producer_id and batch.base >= known_from
             ]
@@ -508,17 +568,18 @@ class LogRun:
         offset = self.rng.randint(self.log.start_offset, self.log.end_offset - 1)
         data = self.log.read(offset, self.rng.choice((1, 500, 100_000)), self.log.end_offset)
         found = [record for at, _ in batches(data) for record in read_records(data[at:])]
-        if not self.compacted:
+        is_whole = not self.compacted and offset not in self.droppable
+        if is_whole:
             assert found, f"nothing was read at {offset}"
         for record in found:
             self._same(record)
         after = [record.offset for record in found if record.offset >= offset]
-        if not self.compacted:
+        if is_whole:
             assert after[0] == offset
         self._find_by_time()
 
     def _find_by_time(self) -> None:
-        if self.compacted:
+        if self.compacted or self.droppable:
             return
         when = self.clock.now_ms() - self.rng.randint(0, 100_000)
         expected = next(
@@ -568,7 +629,8 @@ class LogRun:
         expected = {number for number in self.model.records if start <= number < end}
         stable = self._check_committed()
         if not self.compacted:
-            assert {number for number in seen if number >= start} == expected, "OffsetsContiguous"
+            found = {number for number in seen if number >= start}
+            assert expected - self.droppable <= found <= expected, "OffsetsContiguous"
             return
         latest = {self.model.records[number].key: number for number in sorted(self.model.counting(start, stable))}
         for number in latest.values():
@@ -587,7 +649,8 @@ class LogRun:
         counting = self.model.counting(first, stable)
         assert found <= counting, f"NoAbortedRead: offsets {sorted(found - counting)} were not committed"
         if not self.compacted:
-            assert found == counting, f"NoAbortedRead: offsets {sorted(counting - found)} are hidden"
+            hidden = counting - found - self.droppable
+            assert not hidden, f"NoAbortedRead: offsets {sorted(hidden)} are hidden"
         else:
             latest = {self.model.records[number].key: number for number in sorted(counting)}
             kept = {number for number in latest.values() if self.model.records[number].value is not None}

@@ -95,7 +95,7 @@ def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_truncate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Following, "cut", lambda self, offset, now_ms: 0)
+    patch.setattr(Following, "cut", lambda self, offset, now_ms: None)
     patch.setattr(serving, "parting_of", lambda log, wanted: None)
 
 

@@ -143,14 +143,20 @@ async def run(settings: NodeSettings) -> None:
         stop.set()
 
     node = Node(settings, on_failure=fail)
-    if not await _start_unless_told(node, stop, settings.data_dir):
+    # What start-up makes lives as long as the process: the collector need not look at it, which would take long where
+    # there are many partitions.
+    gc.collect()
+    gc.disable()
+    try:
+        is_started = await _start_unless_told(node, stop, settings.data_dir)
+    finally:
+        gc.enable()
+    if not is_started:
         click.echo("penstock is stopping")
         return
+    gc.freeze()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
-    # What start-up left behind lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
     click.echo(
         f"penstock is ready: kafka {node.listen}, http {node.http}, data {settings.data_dir}, pid {os.getpid()}"
     )

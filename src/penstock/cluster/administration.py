@@ -21,13 +21,17 @@ from penstock.cluster.topics import (
     OPERATIONS_MAX,
     Defaults,
     NewTopic,
+    PartitionPlan,
     Step,
     check_may_share,
+    check_new_name,
     next_create,
     next_grow,
     plan_abandon,
     plan_companion,
     plan_delete,
+    plan_growth,
+    plan_partitions,
 )
 from penstock.cluster.views import View, plan_drop, plan_view, views_on
 from penstock.coordination.store import Op, StoreUnavailable
@@ -43,7 +47,16 @@ async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, de
     owner = secrets.token_hex(8)
     if delays_messages(wanted.configs) and not wanted.companion:
         wanted = replace(wanted, companion=secrets.token_bytes(16))
-    await _work_off(metadata, topic_id, owner, lambda image: next_create(image, wanted, topic_id, defaults, owner))
+    plan: PartitionPlan | None = None
+
+    def next_step(image: ClusterImage) -> Step:
+        nonlocal plan
+        check_new_name(image, wanted)
+        plan = plan or plan_partitions(image, wanted, topic_id, defaults)
+        return next_create(image, wanted, topic_id, defaults, owner, plan)
+
+    await _work_off(metadata, topic_id, owner, next_step)
+    await metadata.settled(topic_id)
 
 
 async def grow_topic(
@@ -58,15 +71,20 @@ async def grow_topic(
     """Give a topic more partitions, however many. Raises InvalidPartitions for one of a FIFO queue, and InvalidTopic
     for an internal one unless that is allowed."""
     owner = secrets.token_hex(8)
+    plan: PartitionPlan | None = None
 
     def next_step(image: ClusterImage) -> Step:
+        nonlocal plan
         topic = _found(image, topic_id)
         check_growth(image, topic)
         if not may_be_internal:
             check_mutable(topic.name, "add partitions to")
-        return next_grow(image, topic, count, assignments, defaults, owner)
+        if plan is None or plan.numbers.start != len(topic.partitions):  # somebody else has made some meanwhile
+            plan = plan_growth(image, topic, count, assignments, defaults)
+        return next_grow(image, topic, count, assignments, defaults, owner, plan)
 
     await _work_off(metadata, topic_id, owner, next_step)
+    await metadata.settled(topic_id)
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
@@ -103,6 +121,7 @@ async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
         return [] if topic.companion else plan_companion(topic, companion)
 
     await metadata.change(plan)
+    await metadata.settled(topic_id)
     return _found(metadata.image, topic_id).companion
 
 

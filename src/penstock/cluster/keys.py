@@ -5,8 +5,11 @@ are put on a key beside it that never is: `incarnations/<epoch>`, `controller-ep
 """
 
 import json
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote
+
+import orjson
 
 from penstock.foundation.ids import uuid_bytes, uuid_text
 
@@ -102,7 +105,9 @@ def group_id_of(text: str) -> str:
     return unquote(text)
 
 
+@lru_cache(maxsize=1000)
 def topic_id_of(text: str) -> bytes:
+    """The topic's id that a key names. The keys of ten thousand partitions name the same one."""
     return uuid_bytes(text)
 
 
@@ -111,4 +116,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(value: bytes) -> Any:
-    return json.loads(value)
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return json.loads(value)  # which takes half a surrogate pair for a character, too

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -48,7 +48,7 @@ class Membership:
         identity: Identity,
         is_lost: Callable[[Topic, int], bool],
         may_lack: Callable[[Topic], bool],
-        note_cluster: Callable[[str], None],
+        note_cluster: Callable[[str], Awaitable[None]],
         on_registered: Callable[[int], None],
         on_refused: Callable[[PenstockError], None],
     ) -> None:
@@ -80,7 +80,7 @@ class Membership:
         new_cluster_id = uuid_text(secrets.token_bytes(16))
         await self._metadata.change(lambda image: plan_cluster(image, self._identity, new_cluster_id))
         self._identity = replace(self._identity, cluster_id=self._metadata.image.cluster_id)
-        self._note_cluster(self._identity.cluster_id)
+        await self._note_cluster(self._identity.cluster_id)
         await self._metadata.change(self._retirement)
         await self._leave_isrs()
 

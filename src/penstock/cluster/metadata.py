@@ -1,13 +1,17 @@
 """The broker's hold on the cluster: the image it follows, and changes that it makes by compare-and-set."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.image import NO_EPOCH, ClusterImage
+from penstock.cluster.image import NO_EPOCH, SLICE_KEYS, ClusterImage
 from penstock.cluster.topics import Step
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Op, Put, Store
+
+logger = logging.getLogger(__name__)
 
 Plan = Callable[[ClusterImage], Sequence[Op]]
 Condition = Callable[[ClusterImage], bool]
@@ -22,20 +26,59 @@ class Metadata:
         self.listeners: list[Callable[[ClusterImage], None]] = []
         self.on_failed: Callable[[Exception], None] = lambda error: None
         """Called when a listener has failed: this broker does not follow the cluster any more."""
+        self.settled: Callable[[bytes], Awaitable[None]] = _at_once
+        """Waits until this broker has opened what it has of a topic that the image shows, within reason."""
         self.broker_epoch = NO_EPOCH
         """The registration that this broker has."""
+        self._changes: deque[Change] = deque()
+        """Changes that wait for an image that is being made of a large one."""
+        self._making: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
         self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         await self._store.watch("", self._on_change)
+        if self._making is not None:
+            await asyncio.shield(self._making)
 
     def _on_change(self, change: Change) -> None:
-        self.image = self.image.with_change(change)
+        """Show a change; one that is large, and those behind it, when there is time."""
+        if self._making is None and len(change.states) <= SLICE_KEYS:
+            self._show(self.image.with_change(change))
+            return
+        self._changes.append(change)
+        if self._making is None:
+            self._making = asyncio.get_running_loop().create_task(self._make())
+            self._making.add_done_callback(self._made)
+
+    async def _make(self) -> None:
+        while self._changes:
+            slices = self.image.in_slices(self._changes.popleft())
+            image: ClusterImage | None = None
+            while image is None:
+                try:
+                    next(slices)
+                    await asyncio.sleep(0)
+                except StopIteration as done:
+                    image = done.value
+            self._show(image)
+
+    def _made(self, task: asyncio.Task[None]) -> None:
+        self._making = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            logger.error("image_not_followed", exc_info=error)
+            if error is not self._failure:
+                self.on_failed(error)
+
+    def _show(self, image: ClusterImage) -> None:
+        self.image = image
         try:
             for listener in tuple(self.listeners):
                 listener(self.image)
         except Exception as error:  # whatever the mistake: nobody may take this broker for one that follows
+            self._failure = error
             self.on_failed(error)
             raise
         finally:
@@ -126,7 +169,11 @@ class Metadata:
 
     async def close(self) -> None:
         """Give up what nobody waits for."""
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *([self._making] if self._making is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _at_once(topic_id: bytes) -> None:
+    """Nobody opens anything here."""

@@ -1,7 +1,7 @@
 """Who holds a partition and who leads it, as the store has it. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from penstock.cluster import keys
@@ -37,9 +37,7 @@ class PartitionState:
 
     def dump(self) -> bytes:
         """As the store holds it."""
-        value = asdict(self)
-        del value["version"]
-        return keys.encode(value)
+        return keys.encode({name: getattr(self, name) for name in _STORED})
 
     @classmethod
     def read(cls, value: Mapping[str, Any], version: int) -> "PartitionState":
@@ -72,3 +70,4 @@ class PartitionState:
 
 
 Placed = tuple[Place, PartitionState]
+_STORED: Final = tuple(entry.name for entry in fields(PartitionState) if entry.name != "version")

@@ -88,6 +88,50 @@ class Spread:
         self.leaders[replicas[0]] += 1
 
 
+class Placer:
+    """Places the new partitions of a topic, one after another. The same answers to the same questions.
+
+    A topic may have ten thousand: whoever needs only some of them now need not wait for the others.
+    """
+
+    def __init__(
+        self, brokers: Iterable[Broker], topic_id: bytes, count: int, factor: int, beside: Iterable[Replicas] = ()
+    ) -> None:
+        """`beside`: the replicas of the partitions that the topic has already."""
+        table = {broker.node_id: broker for broker in brokers}
+        check_factor(factor, len(table))
+        self._topic_id = topic_id
+        self._factor = factor
+        self._spread = Spread(brokers=table)
+        for replicas in beside:
+            self._spread.add(replicas)
+        self._total = self._spread.replicas.total()
+        self._share_at_last = (self._total + count * factor) / len(table)
+
+    def place(self, number: int) -> Replicas:
+        """Replicas for the next partition, the preferred leader first."""
+        spread, factor = self._spread, self._factor
+        place = Place(self._topic_id, number)
+        spread.share = min(self._share_at_last, (self._total + factor) / len(spread.brokers) + _SLACK)
+        chosen: list[Broker] = []
+        while len(chosen) < factor:
+            found = spread.choose(place, chosen)
+            assert found is not None, "there are at least as many brokers as replicas"
+            chosen.append(found)
+        replicas = spread.lead_first(place, (broker.node_id for broker in chosen))
+        spread.add(replicas)
+        self._total += factor
+        return replicas
+
+
+def check_factor(factor: int, brokers: int) -> None:
+    """Raises InvalidReplicationFactor if so many replicas cannot lie on so many brokers."""
+    if factor < 1:
+        raise InvalidReplicationFactor(f"a partition has at least 1 replica, asked for {factor}")
+    if factor > brokers:
+        raise InvalidReplicationFactor(f"{factor} replicas need {factor} brokers, there are {brokers}")
+
+
 def place_replicas(
     brokers: Iterable[Broker], topic_id: bytes, numbers: Sequence[int], factor: int, beside: Iterable[Replicas] = ()
 ) -> dict[int, Replicas]:
@@ -95,24 +139,5 @@ def place_replicas(
 
     `beside`: those of the partitions that the topic has already.
     """
-    table = {broker.node_id: broker for broker in brokers}
-    if factor < 1:
-        raise InvalidReplicationFactor(f"a partition has at least 1 replica, asked for {factor}")
-    if factor > len(table):
-        raise InvalidReplicationFactor(f"{factor} replicas need {factor} brokers, there are {len(table)}")
-    spread = Spread(brokers=table)
-    for replicas in beside:
-        spread.add(replicas)
-    share_at_last = (spread.replicas.total() + len(numbers) * factor) / len(table)
-    placed: dict[int, Replicas] = {}
-    for number in numbers:
-        place = Place(topic_id, number)
-        spread.share = min(share_at_last, (spread.replicas.total() + factor) / len(table) + _SLACK)
-        chosen: list[Broker] = []
-        while len(chosen) < factor:
-            found = spread.choose(place, chosen)
-            assert found is not None, "there are at least as many brokers as replicas"
-            chosen.append(found)
-        placed[number] = spread.lead_first(place, (broker.node_id for broker in chosen))
-        spread.add(placed[number])
-    return placed
+    placer = Placer(brokers, topic_id, len(numbers), factor, beside)
+    return {number: placer.place(number) for number in numbers}

@@ -6,7 +6,7 @@ nobody sees, then its own key, which says how many there are, and its name. Whoe
 topic that is deleted goes the other way round: its name and its own key first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -15,7 +15,7 @@ from penstock.cluster import keys
 from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
 from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
 from penstock.cluster.internal_topics import check_configs, check_mutable, check_new
-from penstock.cluster.placement import open_brokers, place_replicas
+from penstock.cluster.placement import Placer, Replicas, check_factor, open_brokers
 from penstock.cluster.reassignment import target_of
 from penstock.cluster.views import check_name
 from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
@@ -80,17 +80,117 @@ def _whole(step: Step) -> list[Op]:
     return list(step.ops)
 
 
-def next_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults, owner: str = "") -> Step:
+class PartitionPlan:
+    """Where the new partitions of a topic go: decided a few at a time, for as long as the same brokers are there.
+
+    A topic of ten thousand partitions is made in a hundred transactions: each of them costs by what it makes.
+    """
+
+    def __init__(
+        self,
+        topic_id: bytes,
+        numbers: range,
+        *,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]],
+        in_memory: bool,
+        leader_epoch: int = 0,
+        beside: Callable[[], Iterable[Replicas]] = tuple,
+    ) -> None:
+        """`assignments`: where they go if somebody has said so. `beside`: where those are that the topic has."""
+        self.topic_id: Final = topic_id
+        self.numbers: Final = numbers
+        self._factor = factor
+        self._assignments = assignments
+        self._in_memory = in_memory
+        self._leader_epoch = leader_epoch
+        self._beside = beside
+        self._brokers: object = None
+        self._placer: Placer | None = None
+        self._placed: dict[int, Sequence[int]] = {}
+
+    def next_states(
+        self, image: ClusterImage, missing: Sequence[int], there: Mapping[int, PartitionState]
+    ) -> dict[int, PartitionState]:
+        """The first of the partitions that are missing, as many as fit into a transaction. Raises what Kafka would
+        answer. `there`: those that were made before."""
+        brokers = image.brokers, image.drained, image.broker_configs
+        if self._brokers != brokers:
+            self._brokers = brokers
+            self._placed.clear()
+            if self._assignments:
+                _check_assignment(image, self._assignments, first=self.numbers.start)
+            else:
+                beside = [*self._beside(), *(target_of(state) for state in there.values())]
+                self._placer = Placer(open_brokers(image), self.topic_id, len(missing), self._factor, beside)
+        return {
+            number: _fresh(image, self._replicas(number), self._in_memory, self._leader_epoch)
+            for number in missing[:_PARTITIONS_AT_ONCE]
+        }
+
+    def _replicas(self, number: int) -> Sequence[int]:
+        if self._placer is None:
+            return self._assignments[number]
+        if number not in self._placed:
+            self._placed[number] = self._placer.place(number)
+        return self._placed[number]
+
+
+def check_create(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> None:
+    """Raises what Kafka would answer if a topic cannot be made."""
+    check_new_name(image, wanted)
+    plan_partitions(image, wanted, bytes(16), defaults)
+
+
+def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
+    """Raises what Kafka would answer if the name is taken, or no such topic can have it."""
+    if wanted.name in image.by_name:
+        raise TopicExists(f"topic {wanted.name!r} exists already")
+    check_name(image, wanted.name)
+    check_new(wanted.name, wanted.configs, is_plain=not (wanted.is_queue or wanted.companion))
+
+
+def plan_partitions(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> PartitionPlan:
+    """The partitions that a topic begins with. Raises what Kafka would answer."""
+    if wanted.assignments:
+        if wanted.partitions != -1 or wanted.replication_factor != -1:
+            raise InvalidRequest("give an assignment, or a number of partitions and replicas, not both")
+        _check_assignment(image, wanted.assignments, first=0)
+        count, factor = len(wanted.assignments), -1
+        _check_count(count, defaults)
+    else:
+        count = defaults.partitions if wanted.partitions == -1 else wanted.partitions
+        _check_count(count, defaults)
+        factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
+        check_factor(factor, len(open_brokers(image)))
+    return PartitionPlan(
+        topic_id,
+        range(count),
+        factor=factor,
+        assignments=wanted.assignments,
+        in_memory=wanted.configs.get("storage") == "memory",
+    )
+
+
+def next_create(
+    image: ClusterImage,
+    wanted: NewTopic,
+    topic_id: bytes,
+    defaults: Defaults,
+    owner: str = "",
+    plan: PartitionPlan | None = None,
+) -> Step:
     """The next of the transactions that make a topic. Raises what Kafka would answer.
 
-    `owner`: what whoever makes it is known by, and nobody else.
+    `owner`: what whoever makes it is known by, and nobody else. `plan`: where its partitions go, decided before.
     """
-    states = new_partitions(image, wanted, topic_id, defaults)
+    check_new_name(image, wanted)
+    plan = plan or plan_partitions(image, wanted, topic_id, defaults)
     topic = Topic(
         topic_id=topic_id,
         name=wanted.name,
         configs=wanted.configs,
-        count=len(states),
+        count=len(plan.numbers),
         companion=wanted.companion,
         is_queue=wanted.is_queue,
     )
@@ -98,38 +198,20 @@ def next_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults
         Put(keys.topic_name(wanted.name), keys.encode(keys.topic(topic_id)), ABSENT),
         Put(keys.topic(topic_id), topic.dump(), ABSENT),
     )
-    return _next_step(image, topic_id, states, last, owner)
+    return _next_step(image, plan, last, owner)
 
 
-def new_partitions(
-    image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults
-) -> dict[int, PartitionState]:
-    """The partitions that a topic begins with. Raises what Kafka would answer."""
-    if wanted.name in image.by_name:
-        raise TopicExists(f"topic {wanted.name!r} exists already")
-    check_name(image, wanted.name)
-    check_new(wanted.name, wanted.configs, is_plain=not (wanted.is_queue or wanted.companion))
-    assignment = _assignment(image, wanted, topic_id, defaults)
-    in_memory = wanted.configs.get("storage") == "memory"
-    return {number: _fresh(image, replicas, in_memory) for number, replicas in assignment.items()}
-
-
-def _next_step(
-    image: ClusterImage,
-    topic_id: bytes,
-    states: Mapping[int, PartitionState],
-    last: tuple[Op, ...],
-    owner: str,
-) -> Step:
+def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], owner: str) -> Step:
     """Partitions that are not there yet, as many as fit; with the last of them, what makes them count."""
+    topic_id = plan.topic_id
     marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
     if holder not in (None, owner):
         raise Conflict(marker)  # somebody else is at it
     there = image.waiting[topic_id].partitions if holder is not None and topic_id in image.waiting else {}
-    missing = [number for number in states if number not in there]
+    missing = [number for number in plan.numbers if number not in there]
     puts = tuple(
-        Put(keys.partition(topic_id, number), states[number].dump(), ABSENT)
-        for number in missing[:_PARTITIONS_AT_ONCE]
+        Put(keys.partition(topic_id, number), state.dump(), ABSENT)
+        for number, state in plan.next_states(image, missing, there).items()
     )
     is_last = len(puts) == len(missing)
     if holder is not None:
@@ -161,21 +243,6 @@ def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader
         leader_broker_epoch=image.brokers[isr[0]].epoch,
         reserved_to=RESERVED_OFFSETS if in_memory else 0,
     )
-
-
-def _assignment(
-    image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults
-) -> Mapping[int, Sequence[int]]:
-    if wanted.assignments:
-        if wanted.partitions != -1 or wanted.replication_factor != -1:
-            raise InvalidRequest("give an assignment, or a number of partitions and replicas, not both")
-        _check_assignment(image, wanted.assignments, first=0)
-        _check_count(len(wanted.assignments), defaults)
-        return dict(sorted(wanted.assignments.items()))
-    count = defaults.partitions if wanted.partitions == -1 else wanted.partitions
-    _check_count(count, defaults)
-    factor = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
-    return place_replicas(open_brokers(image), topic_id, range(count), factor)
 
 
 def _check_count(count: int, defaults: Defaults) -> None:
@@ -213,30 +280,26 @@ def next_grow(
     assignments: Sequence[Sequence[int]] | None,
     defaults: Defaults,
     owner: str = "",
+    plan: PartitionPlan | None = None,
 ) -> Step:
-    """The next of the transactions that give a topic more partitions."""
-    states = more_partitions(image, topic, count, assignments, defaults)
+    """The next of the transactions that give a topic more partitions; see `next_create`."""
+    plan = plan or plan_growth(image, topic, count, assignments, defaults)
     grown = Put(keys.topic(topic.topic_id), replace(topic, count=count).dump(), topic.version)
-    return _next_step(image, topic.topic_id, states, (grown,), owner)
+    return _next_step(image, plan, (grown,), owner)
 
 
-def more_partitions(
+def plan_growth(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
-) -> dict[int, PartitionState]:
+) -> PartitionPlan:
     """The partitions that a topic lacks to have `count`. Raises what Kafka would answer."""
     have = len(topic.partitions)
     if count <= have:
         raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; a larger number is needed, got {count}")
     _check_count(count, defaults)
     factor = len(target_of(topic.partitions[0]))
-    in_memory = topic.configs.get("storage") == "memory"
-    # A coordinator's epoch is its partition's leader epoch. For a producer whose state moves to a new partition, it
-    # must not go back: its markers would be refused as those of a coordinator that was replaced.
-    epoch = max(state.leader_epoch for state in topic.partitions.values()) if topic.is_internal else 0
-    added: Mapping[int, Sequence[int]]
+    added: dict[int, Sequence[int]] = {}
     if assignments is None:
-        beside = [target_of(state) for state in topic.partitions.values()]
-        added = place_replicas(open_brokers(image), topic.topic_id, range(have, count), factor, beside)
+        check_factor(factor, len(open_brokers(image)))
     else:
         if len(assignments) != count - have:
             raise InvalidReplicaAssignment(
@@ -246,7 +309,18 @@ def more_partitions(
         _check_assignment(image, added, first=have)
         if any(len(replicas) != factor for replicas in added.values()):
             raise InvalidReplicaAssignment(f"topic {topic.name!r} has {factor} replicas a partition")
-    return {number: _fresh(image, replicas, in_memory, epoch) for number, replicas in added.items()}
+    # A coordinator's epoch is its partition's leader epoch. For a producer whose state moves to a new partition, it
+    # must not go back: its markers would be refused as those of a coordinator that was replaced.
+    epoch = max(state.leader_epoch for state in topic.partitions.values()) if topic.is_internal else 0
+    return PartitionPlan(
+        topic.topic_id,
+        range(have, count),
+        factor=factor,
+        assignments=added,
+        in_memory=topic.configs.get("storage") == "memory",
+        leader_epoch=epoch,
+        beside=lambda: [target_of(state) for state in topic.partitions.values()],
+    )
 
 
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:

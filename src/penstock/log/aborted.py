@@ -24,6 +24,8 @@ _READ_ENTRIES: Final = 64
 class AbortedList:
     """One segment's entries. Knows how many there are; `measure` finds out for a file that was there before."""
 
+    __slots__ = ("_disk", "_file", "_path", "_unsynced", "count")
+
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
@@ -33,9 +35,10 @@ class AbortedList:
 
     def measure(self, base_offset: int) -> int | None:
         """Count the entries. Damaged ones are cut off; then markers from the returned offset on may lack theirs."""
-        data = self._disk.load(self._path) or b""
+        found = self._disk.load(self._path)
+        data = found or b""
         self.count, behind = 0, base_offset
-        self._unsynced = bool(data)  # for all we know
+        self._unsynced = found is not None  # for all we know; an empty one may have been cut and not synced
         while len(data) - self.count * ENTRY_BYTES >= ENTRY_BYTES:
             entry = _unpack(data, self.count * ENTRY_BYTES)
             if entry is None or entry.last_offset < behind:
@@ -44,14 +47,15 @@ class AbortedList:
             self.count += 1
         if self.count * ENTRY_BYTES == len(data):
             return None
-        self._open().truncate(self.count * ENTRY_BYTES)
+        self.open().truncate(self.count * ENTRY_BYTES)
         return behind
 
     def make(self) -> None:
         """Have a file, even if it stays empty."""
-        self._open().truncate(self.count * ENTRY_BYTES)
+        self.open().truncate(self.count * ENTRY_BYTES)
 
-    def _open(self) -> File:
+    def open(self) -> File:
+        """The file, opened if it is not."""
         if self._file is None:
             self._file = self._disk.open(self._path)
         return self._file
@@ -59,7 +63,7 @@ class AbortedList:
     def add(self, entry: AbortedTransaction) -> None:
         """Behind all others, or StorageError and nothing happened."""
         fields = _FIELDS.pack(*entry)
-        file = self._open()
+        file = self.open()
         file.truncate(self.count * ENTRY_BYTES)  # what is behind was torn, or could not be taken back
         file.append(fields + _CRC.pack(zlib.crc32(fields)))
         self.count += 1
@@ -74,7 +78,7 @@ class AbortedList:
             return
         self.count = count
         self._unsynced = True
-        self._open().truncate(count * ENTRY_BYTES)
+        self.open().truncate(count * ENTRY_BYTES)
 
     def cut(self, offset: int) -> None:
         """Forget every entry whose marker is at an offset or after it."""
@@ -93,7 +97,7 @@ class AbortedList:
 
     def _entries(self, number: int, ahead: int = 1) -> Iterator[AbortedTransaction]:
         while number < self.count:
-            data = self._open().read(number * ENTRY_BYTES, min(ahead, self.count - number) * ENTRY_BYTES)
+            data = self.open().read(number * ENTRY_BYTES, min(ahead, self.count - number) * ENTRY_BYTES)
             for at in range(0, len(data), ENTRY_BYTES):
                 entry = _unpack(data, at)
                 if entry is None:
@@ -115,7 +119,7 @@ class AbortedList:
         if not self._unsynced:
             return None
         self._unsynced = False
-        return self._open()
+        return self.open()
 
     def sync(self) -> None:
         file = self.take_unsynced()

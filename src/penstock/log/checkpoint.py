@@ -10,17 +10,21 @@ Each kind of mark has two slots of one sector, written in turn: a torn write lea
 
 import json
 import zlib
+from array import array
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
+HOLES_FILE: Final = "holes"
+"""Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
-_OFTEN: Final = (0, 1)
-_SYNCED: Final = (2, 3)
+_OFTEN: Final = 0
+_SYNCED: Final = 2
+"""The first of the two slots of each kind of mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +50,25 @@ class Checkpoint:
         return self.written_to if self.boot_id == boot_id else self.synced_to
 
 
+_FIELDS: Final = tuple(entry.name for entry in fields(Checkpoint))
+
+
 class CheckpointFile:
     """The marks of one log."""
+
+    __slots__ = ("_disk", "_path", "_turns")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._path = f"{folder}/{FILE_NAME}"
-        self._turns = {_OFTEN: 0, _SYNCED: 0}
+        self._turns = array("q", (0, 0, 0))  # by kind
 
     def load(self, boot_id: str) -> Checkpoint | None:
         """The mark to go by; None if there is none that is whole: then the log is read from its start."""
         data = self._disk.load(self._path)
         if data is None:
             return None
-        found: dict[tuple[int, int], Checkpoint] = {}
+        found: dict[int, Checkpoint] = {}
         for kind in (_OFTEN, _SYNCED):
             for turn, mark in _whole(data, kind):
                 if turn >= self._turns[kind]:
@@ -85,24 +94,42 @@ class CheckpointFile:
         """Survives power loss. May be called from another thread."""
         self._write(_SYNCED, mark, sync=True)
 
-    def _write(self, kind: tuple[int, int], mark: Checkpoint, sync: bool) -> None:
+    def _write(self, kind: int, mark: Checkpoint, sync: bool) -> None:
         self._turns[kind] += 1
-        body = json.dumps([self._turns[kind], asdict(mark)]).encode()
+        turn = self._turns[kind]
+        body = json.dumps([turn, {name: getattr(mark, name) for name in _FIELDS}]).encode()
         text = b"%08x %s" % (zlib.crc32(body), body)
         file = self._open()
-        file.write_at(kind[self._turns[kind] % 2] * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
+        file.write_at((kind + turn % 2) * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
         if sync:
             file.sync()
         file.close()
 
 
-def _whole(data: bytes, kind: tuple[int, int]) -> Iterator[tuple[int, Checkpoint]]:
+def _whole(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
     """The marks of one kind whose checksum is right."""
-    for slot in kind:
+    for slot in (kind, kind + 1):
         crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
         if body and crc == b"%08x" % zlib.crc32(body):
             turn, values = json.loads(body)
             yield turn, Checkpoint(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class HolesNote:
+    """Makes it survive power loss that offsets are missing in a log. Runs on a thread, before they are."""
+
+    disk: Disk
+    folder: str
+    marks: CheckpointFile
+    checkpoint: Checkpoint
+    is_news: bool
+    """Whether that is not known to be durable already."""
+
+    def run(self) -> None:
+        if self.is_news:  # the file first: whoever finds the checkpoint say so relies on it
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
+            self.marks.save_synced(self.checkpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +143,16 @@ class SyncTicket:
     checkpoint: Checkpoint
     decided_to: int
     """Every transaction with records below has ended, and its marker is synced with the rest."""
+    notes_holes: bool = False
+    """Whether offsets are missing for the first time in what is synced."""
 
     @property
     def end_offset(self) -> int:
         return self.checkpoint.synced_to
 
     def run(self) -> None:
+        if self.notes_holes:
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
         for file in self.files:
             file.sync()
         self.disk.sync_folder(self.folder)

@@ -8,7 +8,7 @@ are all synced, says which replaces which: from then on the change is finished, 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -17,8 +17,10 @@ from penstock.foundation.errors import InvalidRecord, PenstockError, StorageErro
 from penstock.foundation.settings import INT_MAX, LONG_MAX
 from penstock.log.aborted import AbortedList, aborted_between
 from penstock.log.disk import Disk
+from penstock.log.io_queue import Outcome, Work, nothing_follows
 from penstock.log.keytable import KeyTable
 from penstock.log.log import Log
+from penstock.log.removal import TornLog
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 from penstock.log.transactions import AbortedTransaction, Cleaning
@@ -295,38 +297,66 @@ class Job:
             delete_horizon_ms=min(self.now_ms + self.settings.delete_retention_ms, LONG_MAX),
         )
 
-    def install(self, log: Log, result: Result) -> bool:
-        """Put the new segments in the place of the old ones; false if those are not all there any more."""
+    def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = nothing_follows) -> None:
+        """Put the new segments in the place of the old ones, by a job of the log's queue.
+
+        `then` gets whether that was done: not if some of the old ones are gone. TornLog: the log must not be used any
+        more.
+        """
         wanted = [base for bases in result.replaced.values() for base in bases]
-        here = [segment.base_offset for segment in log.segments[:-1]]
-        if not wanted or wanted[0] not in here:
-            self.discard(result)
-            return False
-        first = here.index(wanted[0])
-        if here[first : first + len(wanted)] != wanted:
-            self.discard(result)
-            return False
+        first = -1
+
+        def begin() -> Work:
+            nonlocal first
+            first = _find(wanted, [segment.base_offset for segment in log.segments[:-1]])
+            if first < 0:
+                return lambda: self.discard(result)
+            try:
+                prepare = log.begin_replacement(first, len(wanted), self.end_offset)
+            except StorageError:
+                log.io.add_work(lambda: self.discard(result))
+                raise
+            return lambda: self._swap(prepare, result)
+
+        def end(outcome: Outcome) -> None:
+            if first >= 0:
+                log.end_replacement(first, len(wanted), outcome.value, result.clean_to)
+            then(outcome if outcome.error is not None else Outcome(first >= 0))
+
+        log.io.add(begin, end)
+
+    def _swap(self, prepare: Work, result: Result) -> list[Segment]:
+        """Exchange the files; the new segments. On a thread: readers go on with the old ones, which are open."""
         text = json.dumps(list(result.replaced.items())).encode()
         try:
-            log.expect_holes()
-            log.renew_snapshots(self.end_offset)
+            prepare()
             self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
         except StorageError:
+            # It may be there, and would have the next start remove segments in favour of others that are not.
+            self.disk.remove(f"{self.folder}/{MANIFEST}")
             self.discard(result)
             raise
-        for segment in log.segments[first : first + len(wanted)]:
-            segment.close()
-        finish_swap(self.disk, self.folder)
-        fresh = [Segment(self.disk, self.folder, base) for base in result.replaced]
-        for segment in fresh:
-            segment.created_ms = self.now_ms
-            segment.aborted.measure(segment.base_offset)
-        log.replace_segments(first, len(wanted), fresh, result.clean_to)
-        return True
+        try:
+            finish_swap(self.disk, self.folder)
+            fresh = [Segment(self.disk, self.folder, base) for base in result.replaced]
+            for segment in fresh:
+                segment.created_ms = self.now_ms
+                segment.aborted.measure(segment.base_offset)
+        except StorageError as error:
+            raise TornLog(f"{self.folder} could not be compacted to the end: {error}") from error
+        return fresh
 
     def discard(self, result: Result) -> None:
         for base in result.replaced:
             Segment(self.disk, self.folder, base, CLEANED).remove()
+
+
+def _find(wanted: list[int], here: list[int]) -> int:
+    """The position of a list in another one; -1 if it is not there."""
+    if not wanted or wanted[0] not in here:
+        return -1
+    first = here.index(wanted[0])
+    return first if here[first : first + len(wanted)] == wanted else -1
 
 
 def _end_transaction(

@@ -345,7 +345,12 @@ class OsDisk:
 
     def make_folder(self, path: str) -> None:
         with _as_storage_error(f"{path} cannot be made"):
-            os.makedirs(self._at(path), exist_ok=True)
+            try:
+                os.mkdir(self._at(path))
+            except FileExistsError:
+                pass
+            except FileNotFoundError:
+                os.makedirs(self._at(path), exist_ok=True)
 
     def remove(self, path: str) -> None:
         where = Path(self._at(path))
@@ -370,7 +375,8 @@ class OsDisk:
     def load(self, path: str) -> bytes | None:
         with _as_storage_error(f"{path} cannot be read"):
             try:
-                return Path(self._at(path)).read_bytes()
+                with open(self._at(path), "rb", buffering=0) as file:
+                    return file.readall()
             except FileNotFoundError:
                 return None
 

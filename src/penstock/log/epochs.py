@@ -11,6 +11,8 @@ NO_OFFSET = -1
 class Epochs:
     """(epoch, start offset) pairs, both growing."""
 
+    __slots__ = ("_entries", "latest")
+
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = list(entries)
         self.latest = self._entries[-1][0] if self._entries else NO_EPOCH

@@ -1,32 +1,30 @@
-"""The files of one log: its segments, and what is remembered beside them. One thread (the event loop's) owns them."""
+"""The files of one log: its segments, and what is remembered beside them. One thread (the event loop's) owns them.
 
-import zlib
+Whatever waits for the disk is a job of the log's IoQueue, which runs it on another thread.
+"""
+
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from penstock.foundation.errors import OffsetOutOfRange, StorageError
+from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile, SyncTicket
+from penstock.log.checkpoint import HOLES_FILE, Checkpoint, CheckpointFile, HolesNote, SyncTicket
 from penstock.log.disk import Disk
 from penstock.log.epochs import Epochs
-from penstock.log.producers import NO_OFFSET, Producers
+from penstock.log.io_queue import IoQueue, Outcome, Work
+from penstock.log.producer_state import NO_OFFSET, FrozenProducers
+from penstock.log.producers import Producers
 from penstock.log.segment import Segment
-from penstock.log.settings import LogSettings, Storage
+from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
 
 EPOCHS_FILE: Final = "epochs"
-HOLES_FILE: Final = "holes"
-"""Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
 SNAPSHOT_BYTES: Final = 16 << 20
 """Producer state is snapshotted when this much was appended since the last time."""
-
-
-class TornLog(StorageError):
-    """The disk failed in the middle of a change: only a start that looks at everything knows what is there."""
 
 
 class LogFiles:
@@ -67,9 +65,14 @@ class LogFiles:
         self._snapshot_changes = 0  # what was read back from batches is in no snapshot yet
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
+        self._frozen: tuple[int, FrozenProducers] | None = None
+        """Producer state that waits to be saved, and its offset."""
         self.epochs_unsaved = False
-        self.is_syncing = False
-        """Whether a thread syncs the files: then nothing may be taken back, or it would vouch for what is gone."""
+        self.io = IoQueue()
+        """Disk work of this log. A broker replaces it by one whose jobs run on threads."""
+        self._is_pinned = False
+        """Whether a job works on segments: then none may be removed from the list of them."""
+        self._are_holes_synced = False
         self._snapshots = Snapshots(disk, folder)
         self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
         """No marker behind this offset has aborted anything."""
@@ -90,35 +93,12 @@ class LogFiles:
         first = self.producers.open.first_offset
         return self.end_offset if first is None else first
 
+    def configure(self, settings: LogSettings) -> None:
+        """The topic's settings may have changed."""
+        self.settings = settings
+        self.producers.limit = settings.max_producer_ids
+
     # -- growing
-
-    def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the end of the log, unless the last one is new."""
-        old = self.segments[-1]
-        if not old.size:
-            return old
-        fresh = Segment(self.disk, self.folder, self.end_offset)
-        fresh.created_ms = now_ms
-        self._unsynced.append(old)
-        self._closed_bytes += old.size
-        self.segments.append(fresh)
-        self._active = fresh
-        self._bases.append(fresh.base_offset)
-        seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
-        self._jitter_ms = seed % (min(self.settings.segment_jitter_ms, self.settings.segment_ms) + 1)
-        self.snapshot_producers()
-        if self.settings.storage is Storage.MEMORY:
-            self._shed()
-        return fresh
-
-    def _shed(self) -> None:
-        """A memory log gives up its oldest segments at once, not when retention next comes by."""
-        count, kept_bytes = 0, self._closed_bytes
-        while kept_bytes > self.settings.retention_bytes:
-            kept_bytes -= self.segments[count].size
-            count += 1
-        if count:
-            self.trim(self._bases[count])
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader's epoch begins at an offset. It is saved with the next checkpoint that covers a batch of it."""
@@ -142,188 +122,68 @@ class LogFiles:
     def size_bytes(self) -> int:
         return self._closed_bytes + self.segments[-1].size
 
-    # -- taking away
-
-    def trim(self, offset: int) -> None:
-        """Readers see nothing before `offset` any more; whole segments before it are removed."""
-        if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(
-                f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
-            )
-        count = self._wholly_before(offset)
-        if offset == self.start_offset and not count:
-            return
-        self.start_offset = offset
-        if count:
-            # It cannot be read back from batches that are gone; nor, who has not ended a transaction in them.
-            self.snapshot_producers(even_if_unchanged=len(self.producers.open) > 0)
-        # Saved before files go: a restart must not find offsets that a reader was told are gone.
-        self.save_checkpoint()
-        self.drop_segments(count)
-        self.epochs_unsaved |= self.epochs.cut_start(offset)
-
-    def _wholly_before(self, offset: int) -> int:
-        count = 0
-        while count + 1 < len(self.segments) and self._bases[count + 1] <= offset:
-            count += 1
-        return count
-
-    def drop_segments(self, count: int) -> None:
-        """Remove the oldest `count` segments, never the last."""
-        gone, self.segments = self.segments[:count], self.segments[count:]
-        self._bases = self._bases[count:]
-        for segment in gone:
-            self._closed_bytes -= segment.size
-            segment.remove()
-        if gone:
-            self._forget_unsynced()
-            self._snapshots.prune(self._bases)
-
-    def drop_finished(self, bases: Collection[int]) -> int:
-        """Remove closed segments that nobody needs: a gap is left, as by compaction. Bytes that were freed.
-
-        Not the first one, where the log begins. Nor what ends a transaction that began in a segment before: what was
-        aborted there would come to life.
-        """
-        gone = [
-            segment
-            for segment in self.segments[1:-1]
-            if segment.base_offset in bases
-            and all(entry.first_offset >= segment.base_offset for entry in segment.aborted.ended_from(0))
-        ]
-        if not gone:
-            return 0
-        self.expect_holes()
-        # What the producers have written cannot be read back from batches that are gone.
-        self._snapshots.save(self.end_offset, self.producers, durable=True)
-        freed_bytes = sum(segment.size for segment in gone)
-        self.segments = [segment for segment in self.segments if segment not in gone]
-        self._bases = [segment.base_offset for segment in self.segments]
-        self._closed_bytes -= freed_bytes
-        for segment in gone:
-            segment.remove()
-        self._forget_unsynced()
-        return freed_bytes
-
-    def truncate(self, offset: int, now_ms: int) -> None:
-        """Take back everything from `offset` on: what a follower does with what its leader never had.
-
-        A batch that holds `offset` goes whole. Not while `is_syncing`. StorageError: nothing has changed; TornLog: it
-        must not be used any more.
-        """
-        if offset >= self.end_offset:
-            return
-        if offset < self.segments[0].base_offset:
-            raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
-        holder = next(self.segments_from(offset))
-        place = holder.locate(offset)
-        if place is not None:
-            offset = min(offset, place.base_offset)
-            if offset > holder.base_offset or holder is self.segments[0]:  # else it goes whole
-                holder.file.prepare_cut(place.position)
-        try:
-            self._take_back(offset, now_ms)
-        except StorageError as error:
-            raise TornLog(f"{self.folder} could not be cut to offset {offset}: {error}") from error
-
-    def _take_back(self, offset: int, now_ms: int) -> None:
-        """Nothing of it needs space. Whatever fails between leaves a log of which nobody knows where it ends."""
-        self._lower_marks(offset)
-        count = len(self.segments)
-        while len(self.segments) > 1 and self._bases[-1] >= offset:
-            gone = self.segments.pop()
-            self._bases.pop()
-            self._closed_bytes -= self.segments[-1].size
-            gone.remove()
-        if len(self.segments) < count:
-            self.disk.sync_folder(self.folder)  # for good, as what is cut
-        self._forget_unsynced()
-        last = self._active = self.segments[-1]
-        place = last.locate(offset)
-        if place is not None:
-            last.cut(place.position)
-        self.epochs_unsaved |= self.epochs.cut_end(offset)
-        self.producers = self._snapshots.restore(self.segments, offset, now_ms)
-        self._snapshot_changes = 0
-        self._snapshot_at_bytes = self.size_bytes
-
-    def restart(self, offset: int, now_ms: int) -> None:
-        """Give up everything, and go on empty at an offset behind the end: what a follower does that is too late."""
-        self.truncate(self.segments[0].base_offset, now_ms)
-        self.expect_holes()
-        old = self.segments[0]
-        if old.base_offset != offset:
-            fresh = Segment(self.disk, self.folder, offset)
-            fresh.created_ms = now_ms
-            self.segments, self._bases, self._active = [fresh], [offset], fresh
-            old.remove()
-        self.producers = Producers()
-        self.start_offset = self.end_offset = offset
-        self.epochs_unsaved |= self.epochs.cut_end(0)
-        self.save_checkpoint()
-
-    def _lower_marks(self, offset: int) -> None:
-        """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
-        self.end_offset = offset
-        self.start_offset = min(self.start_offset, offset)
-        self.decided_to = min(self.decided_to, offset)
-        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
-        self.marks.save(self.checkpoint)
-        self.marks.save_synced(self.checkpoint)
-
-    def expect_holes(self) -> None:
-        """Compaction is about to leave gaps: what has them must be vouched for, or they would look like damage."""
-        is_news = not self.checkpoint.has_holes
-        if is_news:  # first: whoever finds the checkpoint say so takes it that this is there
-            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
-        self.checkpoint = replace(self.checkpoint, has_holes=True)
-        self.save_checkpoint()
-        if self.checkpoint_is_stale:
-            raise StorageError(f"{self.folder}: the disk is too full to vouch for what is compacted")
-        if is_news:
-            self.marks.save_synced(self.checkpoint)
-
-    def renew_snapshots(self, before: int) -> None:
-        """Compaction goes up to an offset: what it leaves behind an older snapshot does not lead to the state now.
-
-        A transaction that was open then would stay so if its marker is gone. For good, as the compaction is.
-        """
-        if self._snapshots.has_before(before):
-            if self._snapshots.save(self.end_offset, self.producers, durable=True):
-                self._snapshot_changes = self.producers.changes
-            self._snapshots.remove_before(before)
-
-    def replace_segments(self, first: int, count: int, fresh: list[Segment], clean_to: int) -> None:
-        """Compaction is done: `fresh` stands where `count` segments from number `first` on stood."""
-        old = self.segments[first : first + count]
-        self.segments[first : first + count] = fresh
-        self._bases = [segment.base_offset for segment in self.segments]
-        self._closed_bytes += sum(segment.size for segment in fresh) - sum(segment.size for segment in old)
-        self._forget_unsynced()
-        self.checkpoint = replace(self.checkpoint, clean_to=clean_to)
-        self.save_checkpoint()
-
-    # -- keeping
+    # -- marks
 
     def save_checkpoint(self) -> None:
         """Note how far the log may be trusted if the process is killed."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
+        self._save_marks()
+
+    def _save_marks(self) -> None:
         mark = replace(self.checkpoint, start_offset=self.start_offset)
         if self._save_epochs():
             mark = replace(mark, written_to=self.end_offset)
         self.marks.save(mark)
         self.checkpoint = mark
 
+    def note_holes(self) -> None:
+        """Offsets are about to be missing: what has gaps must be vouched for, or they would look like damage.
+
+        This survives the process. Before anything goes that a synced mark vouches for, a HolesNote must run, on a
+        thread; what is only appended behind a gap is covered by the next sync.
+        """
+        if not self.checkpoint.has_holes:  # the file first: whoever finds the checkpoint say so relies on it
+            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
+            self.checkpoint = replace(self.checkpoint, has_holes=True)
+        self._save_marks()
+        if self.checkpoint_is_stale:
+            raise StorageError(f"{self.folder}: the disk is too full to vouch for offsets that are missing")
+
+    def _holes_note(self) -> HolesNote:
+        """Makes what `note_holes` has noted survive power loss."""
+        is_news = not self._are_holes_synced
+        return HolesNote(self.disk, self.folder, self.marks, self.checkpoint, is_news)
+
     def snapshot_producers(self, even_if_unchanged: bool = False) -> None:
-        """Note the producers' state, so that less of the log must be read back at the next start."""
+        """Have the producers' state saved as of now, so that less of the log must be read back at the next start."""
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
-        if self._snapshots.save(self.end_offset, self.producers):
-            self._snapshot_changes = self.producers.changes
-            self._snapshots.prune(self._bases)
+        is_queued = self._frozen is not None
+        self._frozen = self.end_offset, self.producers.freeze()
+        self._snapshot_changes = self.producers.changes
+        if not is_queued:
+            self.io.add(self._begin_snapshot, self._end_snapshot)
+
+    def _begin_snapshot(self) -> Work | None:
+        if self._frozen is None:
+            return None
+        (offset, frozen), self._frozen = self._frozen, None
+        snapshots, bases = self._snapshots, list(self._bases)
+
+        def save() -> bool:
+            is_saved = snapshots.save(offset, frozen)
+            if is_saved:
+                snapshots.prune(bases)
+            return is_saved
+
+        return save
+
+    def _end_snapshot(self, outcome: Outcome) -> None:
+        if not outcome.value:
+            self._snapshot_changes = -1  # the next occasion tries again
 
     @property
     def checkpoint_is_stale(self) -> bool:
@@ -339,8 +199,7 @@ class LogFiles:
         return bool(self._unsynced) or self._is_doubtful
 
     def begin_sync(self) -> SyncTicket:
-        """What to sync, on a thread; give the ticket to `end_sync` when it has run. One at a time."""
-        self.is_syncing = True
+        """What to sync, on a thread, as a job of `io`; give the ticket to `end_sync` when it has run."""
         segments = (*self._unsynced, self.segments[-1])
         files = [segment.file for segment in segments]
         files += [file for segment in segments if (file := segment.aborted.take_unsynced())]
@@ -358,33 +217,37 @@ class LogFiles:
                 synced_to=self.end_offset,
             ),
             decided_to=self._decided_now(),
+            notes_holes=self.checkpoint.has_holes and not self._are_holes_synced,
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
         """A ticket has run: what it covers survives power loss."""
-        self.is_syncing = False
         self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
         self.decided_to = min(ticket.decided_to, self.end_offset)
+        self._are_holes_synced |= ticket.notes_holes
 
     def sync(self) -> None:
-        """Sync now, and wait for it."""
+        """Sync now, and wait for it. For tests, and for logs that nobody else uses any more, or yet."""
         ticket = self.begin_sync()
         ticket.run()
         self.end_sync(ticket)
 
     def close(self) -> None:
-        """Sync, note that all of it may be trusted, and let go of the files."""
-        self.snapshot_producers()
+        """Sync, note that all of it may be trusted, and let go of the files. Waits for the disk; its queue is
+        stopped, or has nothing to do."""
+        if self._frozen is not None or self.producers.changes != self._snapshot_changes:
+            self._frozen = None
+            if self._snapshots.save(self.end_offset, self.producers.freeze()):
+                self._snapshots.prune(self._bases)
         if self._unsynced or self.checkpoint.synced_to != self.end_offset:
             self.sync()
         for segment in self.segments:
             with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
-                segment.index.seal()
-        self.save_checkpoint()
-        for segment in self.segments:
-            segment.close()
+                segment.index.write_out()
+        self._save_marks()
+        self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files without a word: the log is about to be removed."""
+        """Let go of the files without a word: the log is about to be removed, or cannot be used any more."""
         for segment in self.segments:
             segment.close()

@@ -1,31 +1,55 @@
 """The logs below one data folder: where each one lies, and which ones must be there."""
 
-from collections.abc import Iterable
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition, uuid_text
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Disk
 
-LOGS = "logs"
-_MANIFEST = "replicas"
+LOGS: Final = "logs"
+_MANIFEST: Final = "replicas"
+_LINE: Final = re.compile(rf"-?{LOGS}/[^/\0]+/[^/\0]+")
+_SPARE_LINES: Final = 1000
+"""The manifest is written anew when it has so many lines more than it needs, and twice as many."""
 
 
 class LogFolder:
     """Names of log folders, and the manifest of those that were ever made here.
 
     A partition whose folder is missing though the manifest names it was lost, and must not begin again at 0.
+    The manifest is a list of paths that only grows: one with a `-` before it was removed. Everything here waits for
+    the disk, and may be called from several threads.
     """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        data = disk.load(_MANIFEST) or b""
-        self._made = {line for line in data.decode().splitlines() if line}
+        self._lock = threading.Lock()
+        self._lines = 0
+        self._made: dict[str, None] = {}
+        self._load()
 
     @staticmethod
     def path(name: TopicPartition, topic_id: bytes) -> str:
         """One folder for each incarnation of a topic, readable by people: `logs/orders/0.<id>`."""
         return f"{LOGS}/{name.topic}/{name.partition}.{uuid_text(topic_id)}"
+
+    def _load(self) -> None:
+        text = (self.disk.load(_MANIFEST) or b"").decode(errors="replace")
+        is_whole = not text or text.endswith("\n")
+        for line in text.split("\n"):
+            if not _LINE.fullmatch(line):
+                is_whole = is_whole and not line  # torn by power loss: nobody has relied on it
+            elif line.startswith("-"):
+                self._made.pop(line[1:], None)
+            else:
+                self._made[line] = None
+            self._lines += 1
+        if not is_whole:
+            self._rewrite()
 
     def is_lost(self, path: str) -> bool:
         return path in self._made and not self.disk.names(path)
@@ -34,56 +58,80 @@ class LogFolder:
         """Whether there is something of a log that was removed, or never made: nobody knows how much of it."""
         return path not in self._made and bool(self.disk.names(path))
 
+    def find_lost(self) -> frozenset[str]:
+        """All logs that were made here and are gone."""
+        return frozenset(path for path in list(self._made) if self.is_lost(path))
+
     def make(self, paths: Iterable[str]) -> None:
         """Make folders that are new, and note them, so that both survive power loss."""
-        fresh = [path for path in paths if path not in self._made]
-        if not fresh:
-            return
-        for path in fresh:
-            self.disk.make_folder(path)
-            # With something in it: whoever is killed before the log is opened must not find it lost. File systems
-            # that journal make it durable with the manifest, which is synced after it.
-            CheckpointFile(self.disk, path).reserve()
-        for parent in sorted({path.rpartition("/")[0] for path in fresh} | {LOGS, ""}, reverse=True):
-            self.disk.sync_folder(parent)
-        before = self._made
-        self._made = before | set(fresh)
-        try:
-            self._save()
-        except StorageError:
-            self._made = before  # a full disk: what is not noted was not made, and can be made later
-            raise
+        with self._lock:
+            fresh = [path for path in paths if path not in self._made]
+            if not fresh:
+                return
+            parents = sorted({path.rpartition("/")[0] for path in fresh})
+            is_first = not self._made
+            for path in fresh:
+                self.disk.make_folder(path)
+                # With something in it: whoever is killed before the log is opened must not find it lost. File systems
+                # that journal make it durable with the manifest, which is synced after it.
+                CheckpointFile(self.disk, path).reserve()
+            for parent in (*parents, LOGS, *([""] if is_first else [])):
+                self.disk.sync_folder(parent)
+            self._append(fresh)
+            self._made.update(dict.fromkeys(fresh))
 
     def is_made(self, path: str) -> bool:
         return path in self._made
 
-    def remove(self, paths: Iterable[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         """Remove whole logs. The manifest first: what it does not name may go missing."""
-        gone = list(paths)
-        self._made.difference_update(gone)
-        noted = self._try_save()
-        for path in gone:
-            self.disk.remove(path)
-            parent = path.rpartition("/")[0]
-            if not self.disk.names(parent):
-                self.disk.remove(parent)
-        if not noted:
-            self._save()
+        with self._lock:
+            noted = [path for path in paths if path in self._made]
+            for path in noted:
+                del self._made[path]
+            is_noted = self._try_append([f"-{path}" for path in noted])
+            for path in paths:
+                self.disk.remove(path)
+            for parent in sorted({path.rpartition("/")[0] for path in paths}):
+                if not self.disk.names(parent):
+                    self.disk.remove(parent)
+            if not is_noted:
+                self._append([f"-{path}" for path in noted])
 
-    def _try_save(self) -> bool:
+    def _try_append(self, lines: Sequence[str]) -> bool:
         """False if there is no room, which a removal is about to make."""
         try:
-            self._save()
+            self._append(lines)
         except StorageError:
             return False
         return True
+
+    def _append(self, lines: Sequence[str]) -> None:
+        """Add lines to the manifest, for good. A full disk: then none of them is there."""
+        if not lines:
+            return
+        if self._lines + len(lines) > 2 * len(self._made) + _SPARE_LINES:
+            self._rewrite(lines)
+            return
+        file = self.disk.open(_MANIFEST)
+        is_new = not file.size
+        try:
+            file.append("".join(f"{line}\n" for line in lines).encode())
+            file.sync()
+        finally:
+            file.close()
+        if is_new:
+            self.disk.sync_folder("")
+        self._lines += len(lines)
+
+    def _rewrite(self, lines: Sequence[str] = ()) -> None:
+        made = self._made | dict.fromkeys(line for line in lines if not line.startswith("-"))
+        self.disk.store(_MANIFEST, "".join(f"{path}\n" for path in made).encode(), durable=True)
+        self._lines = len(made)
 
     def strays(self, known: Iterable[str]) -> list[str]:
         """Folders of logs that nobody knows: their topics were deleted while this broker was away."""
         found = {
             f"{LOGS}/{topic}/{name}" for topic in self.disk.names(LOGS) for name in self.disk.names(f"{LOGS}/{topic}")
         }
-        return sorted((found | self._made) - set(known))
-
-    def _save(self) -> None:
-        self.disk.store(_MANIFEST, "\n".join(sorted(self._made)).encode(), durable=True)
+        return sorted((found | self._made.keys()) - set(known))

@@ -1,5 +1,6 @@
 """The write-ahead log of one partition. One thread (the event loop's) owns it."""
 
+import zlib
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ from penstock.foundation.errors import (
 )
 from penstock.foundation.settings import INT_MAX
 from penstock.log.aborted import aborted_between
-from penstock.log.files import LogFiles
 from penstock.log.producers import SentBatch
+from penstock.log.removal import ShrinkingFiles
 from penstock.log.segment import NO_TIMESTAMP, Segment
+from penstock.log.settings import Storage
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import (
     BatchHeader,
@@ -53,8 +55,38 @@ def _another(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
     )
 
 
-class Log(LogFiles):
+class Log(ShrinkingFiles):
     """Appends and reads. Made by recovery.open_log."""
+
+    # -- growing
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the end of the log, unless the last one is new."""
+        old = self.segments[-1]
+        if not old.size:
+            return old
+        fresh = Segment(self.disk, self.folder, self.end_offset, has_index=False)
+        fresh.created_ms = now_ms
+        self._unsynced.append(old)
+        self._closed_bytes += old.size
+        self.segments.append(fresh)
+        self._active = fresh
+        self._bases.append(fresh.base_offset)
+        seed = zlib.crc32(f"{self.folder}/{fresh.base_offset}".encode())
+        self._jitter_ms = seed % (min(self.settings.segment_jitter_ms, self.settings.segment_ms) + 1)
+        self.snapshot_producers()
+        if self.settings.storage is Storage.MEMORY:
+            self._shed()
+        return fresh
+
+    def _shed(self) -> None:
+        """A memory log gives up its oldest segments at once, not when retention next comes by."""
+        count, kept_bytes = 0, self._closed_bytes
+        while kept_bytes > self.settings.retention_bytes:
+            kept_bytes -= self.segments[count].size
+            count += 1
+        if count:
+            self.trim(self._bases[count])
 
     # -- appending
 
@@ -190,7 +222,7 @@ class Log(LogFiles):
                 f"{self.folder} ends at {self.end_offset}, its leader sent offset {header.base_offset} after that"
             )
         if not self.checkpoint.has_holes:
-            self.expect_holes()
+            self.note_holes()
         if header.base_offset - self.end_offset > INT_MAX // 2:
             self.end_offset = header.base_offset  # further than an index can say: in a segment of its own
             self.roll(now_ms)

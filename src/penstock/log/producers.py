@@ -4,9 +4,6 @@ A batch that was sent again is answered with the offset it got the first time; o
 The state at any offset is the snapshot before it plus the headers of the batches in between, and their markers.
 """
 
-import struct
-import zlib
-from collections import deque
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
@@ -19,34 +16,27 @@ from penstock.foundation.errors import (
     StorageError,
     TransactionCoordinatorFenced,
 )
+from penstock.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, SEQUENCE_SPAN, WINDOW_BYTES, FrozenProducers
+from penstock.log.producer_state import Producer as Producer
+from penstock.log.producer_state import SentBatch as SentBatch
+from penstock.log.producer_state import sequence_after as sequence_after
 from penstock.log.transactions import AbortedTransaction, OpenTransactions
 from penstock.records.batch import BatchHeader
 from penstock.records.build import Marker
 from penstock.records.layout import TRANSACTIONAL
 
-WINDOW: Final = 5
-"""Batches remembered per producer: clients have at most this many in flight."""
 REFUSED_MAX: Final = 1000
-PRODUCERS_MAX: Final = 100_000
-"""Per partition; past it those heard of longest ago are forgotten, as if they had expired."""
-FORGET_SHIFT: Final = 8
-"""Of so many, as a power of two, one is forgotten."""
-SEQUENCE_SPAN: Final = 2**31
-NO_SEQUENCE: Final = -1
-"""Of batches that a broker made itself."""
-NO_OFFSET: Final = -1
-NO_EPOCH: Final = -1
+PRODUCER_IDS_MAX: Final = 10_000
+"""Per partition, unless the topic's max.producer.ids says otherwise."""
+EVICTION_SCAN: Final = 2048
+"""Producers that are looked at when some must be evicted: a bounded step, whatever the limit."""
+EVICTION_SHIFT: Final = 4
+"""Of those that were looked at, one in 2^4 is evicted: the ones that were silent longest."""
 BUMPED: Final = 2
 """The transaction version from which on every marker has a new epoch (KIP-890)."""
 
-_SNAPSHOT_START: Final = struct.Struct(">4sI")  # magic, crc of the rest
-_COUNT: Final = struct.Struct(">I")
-_PRODUCER: Final = struct.Struct(">qhqB")
-_TRANSACTION: Final = struct.Struct(">iq")  # coordinator epoch, first offset: after each producer, since PST3
-_BATCH: Final = struct.Struct(">iiqqq")
-_ENDED: Final = struct.Struct(">qq")  # first offset, marker: after all producers, since PST3
-_MAGIC: Final = b"PST3"
-_MAGIC_BEFORE: Final = b"PSP2"
+_pack: Final = BATCH.pack
+_new = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
 class Refused(NamedTuple):
@@ -56,46 +46,17 @@ class Refused(NamedTuple):
     kind: type[PenstockError]
 
 
-class SentBatch(NamedTuple):
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp_ms: int
-
-
-class Producer:
-    """One producer id: its epoch, its last batches, oldest first, its transaction, and when it was last heard of."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "first_offset", "heard_ms", "marker_offset")
-
-    def __init__(self, epoch: int, heard_ms: int = 0) -> None:
-        self.epoch = epoch
-        self.heard_ms = heard_ms
-        self.batches: deque[SentBatch] = deque(maxlen=WINDOW)
-        self.first_offset = NO_OFFSET
-        """Where its open transaction begins, if it has one."""
-        self.coordinator_epoch = NO_EPOCH
-        """Of whoever ended its last transaction."""
-        self.marker_offset = NO_OFFSET
-        """Of the end of its last transaction, as far as this process knows."""
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether it has ever begun or ended a transaction here."""
-        return self.first_offset >= 0 or self.coordinator_epoch >= 0
-
-
-def sequence_after(sequence: int) -> int:
-    """Sequences count up to 2^31-1 and begin again at 0."""
-    return (sequence + 1) % SEQUENCE_SPAN
-
-
 class Producers:
     """All producers of one partition."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_candidates", "_refused", "by_id", "changes", "limit", "open")
+
+    def __init__(self, limit: int = PRODUCER_IDS_MAX) -> None:
         self.by_id: dict[int, Producer] = {}
+        self.limit = limit
+        """Past so many, those that were silent longest are evicted, as if they had expired."""
+        self._candidates: list[int] | tuple[()] = ()
+        """Producers that are looked at next when some must be evicted, the last one first."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
         """Producers that will come again with a batch that was not taken."""
@@ -123,12 +84,13 @@ class Producers:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
         first, expected = header.base_sequence, 0
         is_new_epoch = header.producer_epoch > producer.epoch
-        if not is_new_epoch and producer.batches:
-            last = (first + header.last_offset_delta) % SEQUENCE_SPAN
-            for sent in producer.batches:
-                if sent.first_sequence == first and sent.last_sequence == last:
-                    return sent
-            expected = sequence_after(producer.batches[-1].last_sequence)
+        if not is_new_epoch and producer.window:
+            expected = producer.next_sequence
+            if first != expected:
+                last = (first + header.last_offset_delta) % SEQUENCE_SPAN
+                for sent in producer.batches:
+                    if sent.first_sequence == first and sent.last_sequence == last:
+                        return sent
         if header.attributes & TRANSACTIONAL:
             if not may_begin and (is_new_epoch or producer.first_offset < 0):
                 raise _not_begun(header)
@@ -163,9 +125,9 @@ class Producers:
     def _next_of(self, key: ProducerKey) -> int:
         """The sequence that a producer has to send next; NO_SEQUENCE if nothing is known of it."""
         producer = self.by_id.get(key.producer_id)
-        if producer is None or producer.epoch != key.epoch or not producer.batches:
+        if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
-        return sequence_after(producer.batches[-1].last_sequence)
+        return producer.next_sequence
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
         """Whether a batch is behind one that was refused. `expected`: the sequence that would be taken, if known."""
@@ -210,7 +172,7 @@ class Producers:
             )
 
     def _check_room(self) -> None:
-        if len(self.by_id) >= PRODUCERS_MAX and len(self.open) >= len(self.by_id):
+        if len(self.by_id) >= self.limit and len(self.open) >= len(self.by_id):
             raise StorageError(f"{len(self.open)} transactions are open here, no more are taken; retry")
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -221,30 +183,34 @@ class Producers:
 
     def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
         """A batch of a producer was appended, or is found again when the log is read back."""
-        producer = self.by_id.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._meet(header)
-        producer.heard_ms = now_ms
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self.by_id.get(producer_id)
+        if producer is None or producer[0] != epoch:
+            producer = self._meet(producer, epoch)
+        _, _, window, _, first_offset, coordinator_epoch, marker_offset = producer
         self.changes += 1
         first = last = header.base_sequence
         if first >= 0:
             last = (first + header.last_offset_delta) % SEQUENCE_SPAN
         end = base_offset + header.last_offset_delta
-        producer.batches.append(SentBatch(first, last, base_offset, end, timestamp_ms))
-        if header.attributes & TRANSACTIONAL and producer.first_offset < 0:
-            producer.first_offset = base_offset
+        if len(window) >= WINDOW_BYTES:
+            window = window[BATCH.size :]
+        window += _pack(first, last, base_offset, end, timestamp_ms)
+        if header.attributes & TRANSACTIONAL and first_offset < 0:
+            first_offset = base_offset
             self.open.begin(base_offset)
+        following = (last + 1) % SEQUENCE_SPAN
+        self.by_id[producer_id] = _new(
+            Producer, (epoch, now_ms, window, following, first_offset, coordinator_epoch, marker_offset)
+        )
 
-    def _meet(self, header: BatchHeader) -> Producer:
+    def _meet(self, producer: Producer | None, epoch: int) -> Producer:
         """A producer in an epoch that is new to us."""
-        producer = self.by_id.get(header.producer_id)
-        if producer is None:
-            if len(self.by_id) >= PRODUCERS_MAX:
-                self._forget_some()
-            producer = self.by_id[header.producer_id] = Producer(header.producer_epoch)
-        producer.epoch = header.producer_epoch
-        producer.batches.clear()
-        return producer
+        if producer is not None:
+            return producer._replace(epoch=epoch, window=b"", next_sequence=0)
+        if len(self.by_id) >= self.limit:
+            self._evict()
+        return Producer(epoch)
 
     def aborted_by(self, producer_id: int, marker: Marker, offset: int) -> AbortedTransaction | None:
         """The transaction that a marker at an offset aborts, if it does."""
@@ -264,37 +230,47 @@ class Producers:
         """
         producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._meet(header)
-        producer.heard_ms = now_ms
+            producer = self._meet(producer, header.producer_epoch)
         self.changes += 1
-        if marker is None:
-            return
-        producer.coordinator_epoch = marker.coordinator_epoch
-        producer.marker_offset = offset
-        if producer.first_offset >= 0:
-            self.open.end(producer.first_offset, offset)
-            producer.first_offset = NO_OFFSET
+        producer = producer._replace(heard_ms=now_ms)
+        if marker is not None:
+            if producer.first_offset >= 0:
+                self.open.end(producer.first_offset, offset)
+            producer = producer._replace(
+                coordinator_epoch=marker.coordinator_epoch, marker_offset=offset, first_offset=NO_OFFSET
+            )
+        self.by_id[header.producer_id] = producer
 
     # -- forgetting
 
-    def _forget_some(self) -> None:
-        """Those heard of longest ago, but none with an open transaction: it would never be decided.
+    def _evict(self) -> None:
+        """Forget producers that were silent longest, but none with an open transaction: it would never be decided.
 
-        A few at a time, since finding them takes a look at all.
+        Looks at a part of them at a time, those that were met first to begin with. `_check_room` has made sure that
+        there is one to be found.
         """
-        idle = [known for known, producer in self.by_id.items() if producer.first_offset < 0]
-        count = max(1, PRODUCERS_MAX >> FORGET_SHIFT)
-        for known in nsmallest(count, idle, key=lambda known: self.by_id[known].heard_ms):
-            del self.by_id[known]
+        by_id = self.by_id
+        for _ in range(2 + len(by_id) // EVICTION_SCAN):
+            if not self._candidates:
+                self._candidates = list(by_id)[::-1]
+            assert isinstance(self._candidates, list)
+            looked_at = self._candidates[-EVICTION_SCAN:]
+            del self._candidates[-EVICTION_SCAN:]
+            idle = [known for known in looked_at if known in by_id and by_id[known].first_offset < 0]
+            count = max(1, len(idle) >> EVICTION_SHIFT)
+            for known in nsmallest(count, idle, key=lambda known: by_id[known].heard_ms):
+                del by_id[known]
+            if idle:
+                return
 
     def clock_was_set(self, by_ms: int, now_ms: int) -> None:
         """Somebody set the wall clock while we ran: who is known was heard of as long ago as before.
 
         Who was heard of since then cannot be told apart; it is remembered for longer, at worst.
         """
-        for producer in self.by_id.values():
+        for known, producer in self.by_id.items():
             if by_ms > 0 or producer.heard_ms > now_ms:
-                producer.heard_ms += by_ms
+                self.by_id[known] = producer._replace(heard_ms=producer.heard_ms + by_ms)
 
     def expire(self, before_ms: int) -> int:
         """Forget producers not heard of since a time, unless they have an open transaction; how many there were."""
@@ -311,45 +287,29 @@ class Producers:
     def forget_transactions(self) -> None:
         """Nobody knows which are open, but all that they have written is gone: then none is."""
         self.open = OpenTransactions()
-        for producer in self.by_id.values():
-            producer.first_offset = NO_OFFSET
+        for known, producer in self.by_id.items():
+            if producer.first_offset >= 0:
+                self.by_id[known] = producer._replace(first_offset=NO_OFFSET)
 
     # -- snapshots
 
+    def freeze(self) -> FrozenProducers:
+        """The state as of now, to be encoded later, on a thread if there are many."""
+        return FrozenProducers(self.by_id.copy(), self.open.ended)
+
     def snapshot(self) -> bytes:
         """The whole state as bytes, with a checksum."""
-        parts = [_COUNT.pack(len(self.by_id))]
-        for producer_id, producer in self.by_id.items():
-            parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.heard_ms, len(producer.batches)))
-            parts.append(_TRANSACTION.pack(producer.coordinator_epoch, producer.first_offset))
-            parts.extend(_BATCH.pack(*sent) for sent in producer.batches)
-        parts.extend(_ENDED.pack(*ended) for ended in self.open.ended)
-        body = b"".join(parts)
-        return _SNAPSHOT_START.pack(_MAGIC, zlib.crc32(body)) + body
+        return self.freeze().encode()
 
     @classmethod
-    def restore(cls, data: bytes) -> "Producers | None":
+    def restore(cls, data: bytes, limit: int = PRODUCER_IDS_MAX) -> "Producers | None":
         """The state that a snapshot holds, or None if its bytes are damaged."""
-        at = _SNAPSHOT_START.size
-        if len(data) < at + _COUNT.size:
+        frozen = FrozenProducers.decode(data)
+        if frozen is None:
             return None
-        magic, crc = _SNAPSHOT_START.unpack_from(data)
-        if magic not in (_MAGIC, _MAGIC_BEFORE) or zlib.crc32(memoryview(data)[at:]) != crc:
-            return None
-        state = cls()
-        (count,) = _COUNT.unpack_from(data, at)
-        at += _COUNT.size
-        for _ in range(count):
-            producer_id, epoch, heard_ms, batches = _PRODUCER.unpack_from(data, at)
-            at += _PRODUCER.size
-            producer = state.by_id[producer_id] = Producer(epoch, heard_ms)
-            if magic == _MAGIC:
-                producer.coordinator_epoch, producer.first_offset = _TRANSACTION.unpack_from(data, at)
-                at += _TRANSACTION.size
-            for _ in range(batches):
-                producer.batches.append(SentBatch(*_BATCH.unpack_from(data, at)))
-                at += _BATCH.size
-        for ended in _ENDED.iter_unpack(memoryview(data)[at:]):
+        state = cls(limit)
+        state.by_id = dict(frozen.by_id)
+        for ended in frozen.ended:
             state.open.begin(ended[0])
             state.open.end(*ended)
         for first in sorted(producer.first_offset for producer in state.by_id.values()):

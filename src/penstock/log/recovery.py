@@ -10,12 +10,13 @@ from itertools import pairwise
 
 from penstock.foundation.errors import CorruptMessage, StorageError
 from penstock.foundation.settings import LONG_MAX
-from penstock.log.checkpoint import Checkpoint, CheckpointFile
-from penstock.log.compaction import CLEANED, finish_swap
+from penstock.log.checkpoint import FILE_NAME, HOLES_FILE, Checkpoint, CheckpointFile
+from penstock.log.compaction import CLEANED, MANIFEST, finish_swap
 from penstock.log.disk import CUT, Disk
 from penstock.log.epochs import Epochs
-from penstock.log.files import EPOCHS_FILE, HOLES_FILE
+from penstock.log.files import EPOCHS_FILE
 from penstock.log.log import Log
+from penstock.log.producers import Producers
 from penstock.log.segment import Segment, segment_name
 from penstock.log.settings import LogSettings
 from penstock.log.snapshots import Snapshots
@@ -40,29 +41,31 @@ class Recovered:
 def open_log(
     disk: Disk, folder: str, settings: LogSettings, *, boot_id: str, now_ms: int, first_offset: int = 0
 ) -> Recovered:
-    """The log in a folder, made if there is none. `first_offset`: where a new log begins."""
-    disk.make_folder(folder)
-    bases = _tidy(disk, folder)
+    """The log in a folder, made if there is none. `first_offset`: where a new log begins. Waits for the disk."""
+    names = _tidy(disk, folder)
+    bases = [int(stem) for name in names if (stem := name.removesuffix(".log")) != name and stem.isdecimal()]
     marks = CheckpointFile(disk, folder)
-    checkpoint = marks.load(boot_id)
+    checkpoint = found = marks.load(boot_id)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
-    is_marked = disk.load(f"{folder}/{HOLES_FILE}") is not None
+    is_marked = HOLES_FILE in names
     has_holes = checkpoint is None and is_marked  # compaction has left some; where, is not known any more
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     may_skip = is_marked or checkpoint.has_holes
-    trusted = checkpoint.trusted_to(boot_id)
+    trusted, limit = checkpoint.trusted_to(boot_id), settings.max_producer_ids
     if not bases and trusted > checkpoint.start_offset:
         raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
-    segments = [Segment(disk, folder, base) for base in bases or [max(first_offset, checkpoint.start_offset)]]
+    first_offset = max(first_offset, checkpoint.start_offset)
+    if names in ([], [FILE_NAME]):
+        return _new_log(disk, folder, settings, marks, replace(checkpoint, boot_id=boot_id), first_offset, now_ms)
+    bases = bases or [first_offset]
+    segments = [Segment(disk, folder, base, has_index=f"{segment_name(base)}.index" in names) for base in bases]
     with ExitStack() as opened:
         for segment in segments:
             opened.callback(segment.close)  # unless all goes well
             segment.created_ms = now_ms
         if checkpoint.boot_id != boot_id:
-            for segment in segments:
-                if not segment.index.is_sane(segment.size):
-                    segment.rebuild_index(settings.index_interval_bytes)
+            _repair_after_power_loss(segments, checkpoint.start_offset, trusted, settings.index_interval_bytes)
         elif checkpoint.start_offset < segments[0].base_offset and trusted > checkpoint.start_offset:
             raise DamagedLog(f"{folder} starts at {segments[0].base_offset} instead of {checkpoint.start_offset}")
         _drop_empty(segments)
@@ -75,7 +78,7 @@ def open_log(
         if end_offset < trusted:
             raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
         # A killed process has listed every abort; power loss may have taken what was not synced.
-        aborted_known_to = min(_measure_aborted(disk, folder, segments), end_offset if lost_nothing else trusted)
+        aborted_known_to = min(_measure_aborted(names, segments), end_offset if lost_nothing else trusted)
         checkpoint = replace(
             checkpoint.cut_to(end_offset), boot_id=boot_id, start_offset=min(checkpoint.start_offset, end_offset)
         )
@@ -84,29 +87,75 @@ def open_log(
             folder=folder,
             settings=settings,
             segments=segments,
-            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to),
+            producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to, limit),
             epochs=reader.epochs,
             marks=marks,
             checkpoint=checkpoint,
             end_offset=end_offset,
         )
         log.epochs_unsaved = reader.epochs_changed
-        if bases:
-            log.save_checkpoint()
-        else:
-            marks.reserve()
+        _save_marks(log, found)
         if has_holes:
             log.sync()  # so that the next start knows again
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
 
-def _measure_aborted(disk: Disk, folder: str, segments: list[Segment]) -> int:
+def _save_marks(log: Log, found: Checkpoint | None) -> None:
+    """Note what is known of a log that was opened, if that is news, and let go of what is not needed for now."""
+    if found is None:
+        log.marks.reserve()
+    if log.checkpoint != found or log.epochs_unsaved:
+        log.save_checkpoint()
+    for segment in log.segments:
+        segment.index.release()
+
+
+def _new_log(
+    disk: Disk,
+    folder: str,
+    settings: LogSettings,
+    marks: CheckpointFile,
+    checkpoint: Checkpoint,
+    first_offset: int,
+    now_ms: int,
+) -> Recovered:
+    """A log of which there is nothing yet."""
+    segment = Segment(disk, folder, first_offset, has_index=False)
+    segment.created_ms = now_ms
+    log = Log(
+        disk=disk,
+        folder=folder,
+        settings=settings,
+        segments=[segment],
+        producers=Producers(settings.max_producer_ids),
+        epochs=Epochs(),
+        marks=marks,
+        checkpoint=replace(checkpoint.cut_to(first_offset), start_offset=min(checkpoint.start_offset, first_offset)),
+        end_offset=first_offset,
+    )
+    marks.reserve()
+    return Recovered(log=log, checked_bytes=0, cut_bytes=0)
+
+
+def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
     """Count what is listed as aborted; the offset up to which the lists are whole."""
-    there = {name.removesuffix(".aborted") for name in disk.names(folder) if name.endswith(".aborted")}
+    there = {name.removesuffix(".aborted") for name in names if name.endswith(".aborted")}
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
     return min((gap for gap in gaps if gap is not None), default=LONG_MAX)
+
+
+def _repair_after_power_loss(
+    segments: list[Segment], start_offset: int, trusted: int, index_interval_bytes: int
+) -> None:
+    """Rebuild indexes that are not right, and drop segments that were trimmed and not removed yet: nobody has synced
+    them, nor vouches for them."""
+    while len(segments) > 1 and segments[1].base_offset <= start_offset:
+        segments.pop(0).remove()
+    for segment in segments:
+        if not segment.index.is_sane(segment.size):
+            segment.rebuild_index(index_interval_bytes, trusted)
 
 
 def _drop_empty(segments: list[Segment]) -> None:
@@ -133,20 +182,25 @@ def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
             )
 
 
-def _tidy(disk: Disk, folder: str) -> list[int]:
-    """Finish or undo what was under way when the process ended; the base offsets of the segments there are."""
-    finish_swap(disk, folder)
-    for name in disk.names(folder):
-        if name.endswith((".new", CUT, CLEANED)):
-            disk.remove(f"{folder}/{name}")
+def _tidy(disk: Disk, folder: str) -> list[str]:
+    """Finish or undo what was under way when the process ended; the names of the files that there are then."""
     names = disk.names(folder)
-    stems = [name.removesuffix(".log") for name in names if name.endswith(".log")]
+    if not names:
+        disk.make_folder(folder)
+        return names
+    if MANIFEST in names:
+        finish_swap(disk, folder)
+        names = disk.names(folder)
+    gone = {name for name in names if name.endswith((".new", CUT, CLEANED))}
+    stems = {name.removesuffix(".log") for name in names if name.endswith(".log")}
     for name in names:
         # What is left of a segment that is gone would be taken for a part of the next one at its offset.
         stem, _, kind = name.partition(".")
         if kind in ("index", "aborted") and stem.isdecimal() and stem not in stems:
-            disk.remove(f"{folder}/{name}")
-    return [int(stem) for stem in stems if stem.isdecimal()]
+            gone.add(name)
+    for name in gone:
+        disk.remove(f"{folder}/{name}")
+    return [name for name in names if name not in gone]
 
 
 class _TailReader:

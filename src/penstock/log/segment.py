@@ -37,14 +37,35 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     """Batches from `base_offset` on. Only the last segment of a log is appended to."""
 
-    def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "") -> None:
+    __slots__ = (
+        "_disk",
+        "_first_ms",
+        "_folder",
+        "_indexed_to",
+        "_latest_ms",
+        "_newest_at",
+        "_newest_base",
+        "_newest_last",
+        "_newest_size",
+        "_stem",
+        "_suffix",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "file",
+        "hints",
+        "index",
+    )
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "", has_index: bool = True) -> None:
+        """`has_index`: whether there may be an index file."""
         self._disk = disk
         self._folder = folder
         self._stem = f"{folder}/{segment_name(base_offset)}"
         self._suffix = suffix
         self.base_offset = base_offset
         self.file: File = disk.open(f"{self._stem}.log{suffix}")
-        self.index = Index(disk, f"{self._stem}.index{suffix}")
+        self.index = Index(disk, f"{self._stem}.index{suffix}", is_new=not has_index)
         self.aborted = AbortedList(disk, f"{self._stem}.aborted{suffix}")
         self.created_ms = NO_TIMESTAMP
         self._first_ms = NO_TIMESTAMP
@@ -246,14 +267,24 @@ class Segment:
         self._latest_ms = entry.latest_ms if entry else NO_TIMESTAMP
         return self._indexed_to
 
-    def rebuild_index(self, index_interval_bytes: int) -> None:
-        """Throw the index away and note every batch anew."""
+    def rebuild_index(self, index_interval_bytes: int, trusted: int = LONG_MAX) -> None:
+        """Throw the index away and note every batch below a trusted offset anew: what lies behind may be anything."""
         self.index.remove()
         self._indexed_to = 0
         self._latest_ms = NO_TIMESTAMP
+        following = self.base_offset
         for position, header in self.headers():
             base, last = header.base_offset, header.last_offset
+            if not following <= base < trusted:
+                break
             self.note(position, header.size_bytes, base, last, header.max_timestamp, index_interval_bytes)
+            following = header.next_offset
+
+    def open_all(self) -> None:
+        """Open every file of the segment that there is: what is opened later by its name may be another one."""
+        self.index.open()
+        if self.aborted.count:
+            self.aborted.open()
 
     def close(self) -> None:
         self.index.close()

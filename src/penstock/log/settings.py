@@ -16,6 +16,9 @@ COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
 DELAYED_MESSAGES: Final = "delayed.messages"
 DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
 DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
+MAX_PRODUCER_IDS: Final = "max.producer.ids"
+PRODUCER_IDS_LIMIT: Final = 100_000
+"""The highest value that max.producer.ids may have: a snapshot of so many takes a thread 50 ms."""
 MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 MEMORY_SEGMENTS: Final = 8
 """A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
@@ -187,6 +190,15 @@ LOG_SETTINGS: Final = Table(
             "The largest record batch that is taken.",
             broker="message.max.bytes",
         ),
+        _int(
+            MAX_PRODUCER_IDS,
+            10_000,
+            1,
+            "Producer ids that a partition remembers sequences of; past it those that were silent longest are "
+            "forgotten.",
+            PRODUCER_IDS_LIMIT,
+            "log.max.producer.ids",
+        ),
         _long("message.timestamp.after.max.ms", 3_600_000, 0, "How far ahead of the broker a timestamp may be."),
         _long("message.timestamp.before.max.ms", LONG_MAX, 0, "How far behind the broker a timestamp may be."),
         Setting(
@@ -264,6 +276,7 @@ class LogSettings:
     index_interval_bytes: int
     max_compaction_lag_ms: int
     max_message_bytes: int
+    max_producer_ids: int
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     log_append_time: bool
@@ -344,6 +357,7 @@ class LogSettings:
             index_interval_bytes=parsed["index.interval.bytes"],
             max_compaction_lag_ms=parsed["max.compaction.lag.ms"],
             max_message_bytes=parsed["max.message.bytes"],
+            max_producer_ids=parsed[MAX_PRODUCER_IDS],
             timestamp_after_max_ms=parsed["message.timestamp.after.max.ms"],
             timestamp_before_max_ms=parsed["message.timestamp.before.max.ms"],
             log_append_time=parsed["message.timestamp.type"] == "LogAppendTime",

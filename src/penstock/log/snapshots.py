@@ -1,13 +1,14 @@
 """Producer state on disk: a snapshot now and then, and the batches' headers for the rest."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk
-from penstock.log.producers import Producers
+from penstock.log.producer_state import FrozenProducers
+from penstock.log.producers import PRODUCER_IDS_MAX, Producers
 from penstock.log.segment import Segment, segment_name
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.build import read_marker
@@ -17,6 +18,8 @@ _SUFFIX: Final = ".producers"
 
 class Snapshots:
     """The snapshots in one log's folder, named by the offset at which they were taken."""
+
+    __slots__ = ("_disk", "_folder")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -30,10 +33,10 @@ class Snapshots:
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
-    def save(self, offset: int, producers: Producers, durable: bool = False) -> bool:
+    def save(self, offset: int, producers: FrozenProducers, durable: bool = False) -> bool:
         """False on a disk that is full: that costs a longer replay later, nothing else."""
         try:
-            self._disk.store(self._path(offset), producers.snapshot(), durable)
+            self._disk.store(self._path(offset), producers.encode(), durable)
         except StorageError:
             return False
         return True
@@ -54,18 +57,24 @@ class Snapshots:
                 self._disk.remove(self._path(known))
 
     def restore(
-        self, segments: Sequence[Segment], end_offset: int, now_ms: int, aborted_known_to: int = LONG_MAX
+        self,
+        segments: Sequence[Segment],
+        end_offset: int,
+        now_ms: int,
+        aborted_known_to: int = LONG_MAX,
+        limit: int = PRODUCER_IDS_MAX,
     ) -> Producers:
-        """The state at `end_offset`. Snapshots that are damaged or lie after it are removed.
+        """The state at `end_offset`, of at most `limit` producers. Snapshots that are damaged or lie after it are
+        removed.
 
         What was aborted by markers from `aborted_known_to` on is listed anew in the segments.
         """
-        start, producers = self._newest(segments, end_offset, remove=True)
+        start, producers = self._newest(segments, end_offset, limit, remove=True)
         aborted = _replay(segments, producers, start, now_ms)
         known_to = min(aborted_known_to, end_offset)
         if start > known_to:
             # The snapshot is younger than what is not known: that is found on the way from an older one.
-            start, older = self._newest(segments, known_to, remove=False)
+            start, older = self._newest(segments, known_to, limit, remove=False)
             aborted = _replay(segments, older, start, now_ms)
         markers = [entry.last_offset for entry in aborted]
         for segment, end in zip(
@@ -76,7 +85,25 @@ class Snapshots:
                 segment.aborted.replace_from(known_to, aborted[first : bisect_left(markers, end)])
         return producers
 
-    def _newest(self, segments: Sequence[Segment], limit: int, remove: bool) -> tuple[int, Producers]:
+    def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
+        """Have a durable snapshot at an offset where a segment begins; false on a full disk.
+
+        On a thread: the segments before it, which begin at `bases`, are opened once more.
+        """
+        known = max((known for known in self.offsets() if known <= offset), default=0)
+        first = max(0, bisect_right(bases, known) - 1)
+        segments = [Segment(self._disk, self._folder, base) for base in bases[first:]]
+        try:
+            start, producers = self._newest(segments, offset, limit, remove=False)
+            _replay(segments, producers, start, now_ms)
+        finally:
+            for segment in segments:
+                segment.close()
+        return self.save(offset, producers.freeze(), durable=True)
+
+    def _newest(
+        self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool
+    ) -> tuple[int, Producers]:
         """The newest snapshot at or before an offset, and its own; the start of the log and nothing if there is none.
 
         `remove` those that are damaged or lie after it.
@@ -85,8 +112,8 @@ class Snapshots:
         producers = None
         removed = False
         for offset in reversed(self.offsets()):
-            data = self._disk.load(self._path(offset)) if offset <= limit else None
-            producers = Producers.restore(data) if data else None
+            data = self._disk.load(self._path(offset)) if offset <= end_offset else None
+            producers = Producers.restore(data, limit) if data else None
             if producers is not None:
                 if offset < start:
                     producers.forget_transactions()  # their ends may have been in between
@@ -98,7 +125,7 @@ class Snapshots:
         if removed:
             # For good: power loss must not bring back what was true of batches that have been cut off.
             self._disk.sync_folder(self._folder)
-        return start, producers or Producers()
+        return start, producers or Producers(limit)
 
 
 def _replay(segments: Sequence[Segment], producers: Producers, start: int, now_ms: int) -> list[AbortedTransaction]:

@@ -28,9 +28,12 @@ class OpenTransactions:
     the high watermark has passed its marker.
     """
 
+    __slots__ = ("_ended", "_first")
+
     def __init__(self) -> None:
-        self._first: OrderedDict[int, None] = OrderedDict()  # in the order in which they were begun, which is theirs
-        self._ended: deque[tuple[int, int]] = deque()  # first offset and marker, both rising
+        # Both are made when they are needed: most logs have no transactions.
+        self._first: OrderedDict[int, None] | tuple[()] = ()  # in the order in which they were begun, which is theirs
+        self._ended: deque[tuple[int, int]] | tuple[()] = ()  # first offset and marker, both rising
 
     def __len__(self) -> int:
         return len(self._first)
@@ -47,11 +50,16 @@ class OpenTransactions:
 
     def begin(self, first: int) -> None:
         """A transaction begins at an offset behind all that were begun before."""
+        if isinstance(self._first, tuple):
+            self._first = OrderedDict()
         self._first[first] = None
 
     def end(self, first: int, last: int) -> None:
         """The one that began at `first` has its marker at `last`, behind all other markers."""
+        assert not isinstance(self._first, tuple)
         del self._first[first]
+        if isinstance(self._ended, tuple):
+            self._ended = deque()
         # Whatever began later and ended earlier is decided no later than this one, and holds back no one.
         while self._ended and self._ended[-1][0] >= first:
             self._ended.pop()
@@ -70,6 +78,7 @@ class OpenTransactions:
         """Where the oldest one begins that is open, or whose marker is not below the high watermark."""
         ended = self._ended
         while ended and ended[0][1] < high_watermark:
+            assert isinstance(ended, deque)
             ended.popleft()
         first = self.first_offset
         if ended and (first is None or ended[0][0] < first):

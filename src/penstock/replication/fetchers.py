@@ -60,13 +60,15 @@ class Fetchers:
         """Fetched since the start."""
 
     def apply(self, image: ClusterImage) -> None:
-        """Call it after the partitions have been told of the image."""
+        """Call it after the partitions have got on with the image. One that has not been told yet who leads it now is
+        followed when it has."""
         followed: dict[int, list[Partition]] = {}
         lagging: set[Partition] = set()
         for partition in self._partitions:
             if partition.following is not None:
                 state = image.state(partition.place)
-                if state is not None and state.leader in image.brokers:
+                is_current = state is not None and state.leader_epoch == partition.leader_epoch
+                if state is not None and is_current and state.leader in image.brokers:
                     followed.setdefault(state.leader, []).extend(partition.tracks)
                     if self._node_id not in state.isr:
                         lagging.update(partition.tracks)

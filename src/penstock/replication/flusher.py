@@ -3,49 +3,62 @@
 One at a time a partition, each for all that was appended before it began.
 """
 
-import asyncio
 import logging
-from concurrent.futures import Executor
+from collections.abc import Callable
 
-from penstock.foundation.errors import StorageError
+from penstock.log.checkpoint import SyncTicket
+from penstock.log.io_queue import Outcome, Work
+from penstock.log.log import Log
 from penstock.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
 class Flusher:
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
-        self._running: dict[Partition, asyncio.Task[None]] = {}
+    """Adds fsyncs to the logs' I/O queues."""
+
+    def __init__(self, on_failed: Callable[[], None] = lambda: None) -> None:
+        """`on_failed`: an fsync has failed. What was acknowledged without one may be gone after a restart."""
+        self._on_failed = on_failed
+        self._queued: set[Log] = set()
+        """Logs with a flush that waits for its turn, or runs."""
 
     def flush_soon(self, partition: Partition) -> None:
         """Sync what the partition holds; with `flush=group` its high watermark advances when that is done."""
-        if partition not in self._running:
-            self._running[partition] = asyncio.get_running_loop().create_task(self._flush(partition))
+        if not partition.is_online:
+            return  # it is looked at again when it is
+        log = partition.log
+        if log not in self._queued:
+            self._queued.add(log)
+            tickets: list[SyncTicket] = []
+            log.io.add(
+                lambda: self._begin(partition, log, tickets),
+                lambda outcome: self._end(partition, log, tickets, outcome),
+            )
 
-    async def _flush(self, partition: Partition) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while partition.is_online:
-                log = partition.log
-                if not log.has_unsynced_segments and partition.is_kept:
-                    break
-                ticket = log.begin_sync()
-                await loop.run_in_executor(self._threads, ticket.run)
-                log.end_sync(ticket)
-                partition.keep(min(ticket.end_offset, log.end_offset))
-        except StorageError as error:
+    def _begin(self, partition: Partition, log: Log, tickets: list[SyncTicket]) -> Work | None:
+        if not partition.is_online:
+            self._queued.discard(log)
+            return None
+        if not log.has_unsynced_segments and partition.is_kept:
+            self._queued.discard(log)
+            partition.keep(partition.kept_end)  # another job of this log may have synced it
+            return None
+        tickets.append(log.begin_sync())
+        return tickets[0].run
+
+    def _end(self, partition: Partition, log: Log, tickets: list[SyncTicket], outcome: Outcome) -> None:
+        self._queued.discard(log)
+        if outcome.error is not None:
             if partition.is_online:  # else its topic was deleted meanwhile, and its files with it
                 # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
-                logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
-                partition.go_offline(f"a flush failed: {error}")
-        finally:
-            del self._running[partition]
-
-    async def settle(self, partition: Partition) -> None:
-        """Return when no sync of the partition is under way."""
-        while partition in self._running:
-            await asyncio.wait([self._running[partition]])
-
-    async def close(self) -> None:
-        await asyncio.gather(*self._running.values())
+                logger.error("partition_offline partition=%s reason=%r", partition.name, str(outcome.error))
+                partition.go_offline(f"a flush failed: {outcome.error}")
+                self._on_failed()
+            return
+        (ticket,) = tickets
+        log.end_sync(ticket)
+        if partition.is_online:
+            partition.keep(min(ticket.end_offset, log.end_offset))
+            if log.has_unsynced_segments or not partition.is_kept:
+                self.flush_soon(partition)

@@ -35,8 +35,8 @@ class Following:
         if leader_start > log.start_offset:
             log.trim(min(leader_start, log.end_offset))
 
-    def diverged(self, epoch: int, end: int, now_ms: int) -> int:
-        """The leader's log is another one: there, `epoch` ended at `end`. How many offsets were taken back.
+    def diverged_at(self, epoch: int, end: int) -> int:
+        """The leader's log is another one: there, `epoch` ended at `end`. From where on this one is to be truncated.
 
         An epoch that this log does not know may have ended earlier than the one before it here: then what is left is
         compared once more.
@@ -46,16 +46,15 @@ class Following:
         target = min(known_end if known != NO_EPOCH else end, log.end_offset)
         if known in (epoch, NO_EPOCH):
             target = min(target, end)
-        return self.cut(target, now_ms)
+        return max(target, log.segments[0].base_offset)
 
     def start_over(self, offset: int, now_ms: int) -> None:
-        """The leader has nothing any more of what this log would need next: begin where the leader's begins."""
+        """The leader has nothing any more of what this log would need next: begin where the leader's begins. Waits
+        for the disk, as `cut` does."""
         self.log.restart(offset, now_ms)
         self.high_watermark = offset
 
-    def cut(self, offset: int, now_ms: int) -> int:
-        """Take back everything from an offset on; how many offsets that were."""
-        before = self.log.end_offset
-        self.log.truncate(max(offset, self.log.segments[0].base_offset), now_ms)
+    def cut(self, offset: int, now_ms: int) -> None:
+        """Take back everything from an offset on."""
+        self.log.truncate(offset, now_ms)
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        return before - self.log.end_offset

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1
+SLICE: Final = 500
+PAUSE_S: Final = 0.025
+"""After so many partitions other things are done for a while: a round of ten thousand takes half a second."""
 AT_ONCE: Final = 64
 """Changes that are written at a time."""
 
@@ -42,20 +45,33 @@ class IsrKeeper:
         """Until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
-            self.tick()
+            await self.tick()
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
+        """One round of all partitions that are led here, in slices."""
+        led = [partition for table in self._partitions.by_id.values() for partition in table.values()]
+        for first in range(0, len(led), SLICE):
+            if first:
+                await asyncio.sleep(PAUSE_S)
+            if not self._look_at(led[first : first + SLICE]):
+                return
+
+    def _look_at(self, partitions: Sequence[Partition]) -> bool:
+        """Begin the changes that are due; false if no more may be begun."""
         now_ms = self._clock.steady_ms()
         eligible = self._metadata.image.eligible()
-        for table in self._partitions.by_id.values():
-            for partition in table.values():
-                if len(self._asking) >= AT_ONCE:
-                    return
-                lead = partition.leadership
-                if not partition.is_online:
+        for partition in partitions:
+            lead = partition.leadership
+            if lead is None and partition.is_online:
+                continue
+            if len(self._asking) >= AT_ONCE:
+                return False
+            if not partition.is_online:
+                if not partition.is_lent:
                     self._resign(partition.place)
-                elif lead is not None and (wish := lead.wish(now_ms, eligible)) is not None:
-                    self._spawn(self._ask(partition, wish))
+            elif lead is not None and (wish := lead.wish(now_ms, eligible)) is not None:
+                self._spawn(self._ask(partition, wish))
+        return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -180,7 +180,7 @@ class Leadership:
 
     def wish(self, now_ms: int, brokers: Mapping[int, int]) -> IsrWish | None:
         """How the ISR should change, if it should. `brokers`: the brokers that are registered, and their epochs."""
-        if self._is_asking or self._lost_version == self.state.version:
+        if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
         joining = {
@@ -197,6 +197,19 @@ class Leadership:
         if set(isr) == set(current):
             return None
         return IsrWish(isr=isr, version=self.state.version, joining=joining)
+
+    def _is_steady(self, now_ms: int, brokers: Mapping[int, int]) -> bool:
+        """Whether it can be seen at a glance that the ISR is as it should be: nearly always."""
+        state = self.state
+        if len(state.isr) != len(state.replicas) or not all(node in brokers for node in state.isr):
+            return False
+        longest_ms = self.lag_max_ms
+        for track in self.tracks:
+            end = track.end
+            for progress in track.followers.values():
+                if progress.end < end and now_ms - progress.caught_up_ms > longest_ms:
+                    return False
+        return True
 
     def _may_join(self, node: int, brokers: Mapping[int, int]) -> bool:
         """It has everything that is committed, and everything from before this epoch that may be."""

@@ -4,12 +4,13 @@ Requests are incremental (KIP-227): a session remembers on the leader's side wha
 """
 
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.log.files import TornLog
+from penstock.log.io_queue import Outcome
+from penstock.log.removal import TornLog
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
@@ -220,9 +221,6 @@ class Link:
                     continue
                 try:
                     cut += self._take_one(key, partition, data, now_ms)
-                except TornLog as error:
-                    logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
-                    partition.go_offline(str(error))
                 except PenstockError as error:
                     self._rest(key, now_ms)
                     logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))
@@ -254,11 +252,14 @@ class Link:
         elif data.error_code != ErrorCode.NONE:
             self._rest(key, now_ms)
         elif data.diverging_epoch is not None:
-            if partition.log.is_syncing or data.diverging_epoch.epoch < 0:
+            if partition.log.io.is_busy or data.diverging_epoch.epoch < 0:
                 self._rests[key] = _Rest(now_ms + SYNC_MS, 0)
                 self._told.pop(key, None)
                 return 0
-            cut = following.diverged(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
+            target = following.diverged_at(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            count = partition.log.end_offset - target
+            self._change(key, partition, lambda: following.cut(target, now_ms), now_ms)
+            return count
         else:
             following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
             self._rests.pop(key, None)
@@ -278,12 +279,29 @@ class Link:
     ) -> int:
         """The leader has nothing at this offset. If that is because it has trimmed it, go on where it begins."""
         log = partition.log
-        if data.log_start_offset <= log.end_offset or log.is_syncing:
+        if data.log_start_offset <= log.end_offset or log.io.is_busy:
             self._rest(key, now_ms)
             return 0
-        cut = log.end_offset - log.start_offset
-        following.start_over(data.log_start_offset, now_ms)
-        return cut
+        count = log.end_offset - log.start_offset
+        self._change(key, partition, lambda: following.start_over(data.log_start_offset, now_ms), now_ms)
+        return count
+
+    def _change(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
+        """Truncate a log, which waits for the disk: the partition is not asked for before that is done."""
+
+        def then(outcome: Outcome) -> None:
+            if isinstance(outcome.error, TornLog):
+                logger.error("partition_offline partition=%s reason=%r", partition.name, str(outcome.error))
+                partition.go_offline(str(outcome.error))
+                return
+            if outcome.error is not None:
+                self._rest(key, now_ms)
+                logger.warning("not_followed partition=%s reason=%r", partition.name, str(outcome.error))
+            partition.settle()
+            partition.took()
+            partition.on_kept(partition)
+
+        partition.change_log(change, then)
 
 
 def _by_topic(keys: Iterable[Key]) -> dict[bytes, list[int]]:

@@ -5,11 +5,11 @@ from typing import Final
 
 from penstock.cluster.image import NO_LEADER, PartitionState, Place
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import NotLeaderOrFollower, StorageError
+from penstock.foundation.errors import NotLeaderOrFollower
 from penstock.foundation.ids import INTERNAL_TOPICS, TopicPartition
 from penstock.log.admission import may_open
 from penstock.log.log import Appended, Log
-from penstock.log.producers import NO_OFFSET
+from penstock.log.producer_state import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
 from penstock.records.build import Marker, control_marker
 from penstock.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
@@ -18,6 +18,7 @@ from penstock.replication.errors import NotEnoughReplicas as NotEnoughReplicas
 from penstock.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
 from penstock.replication.following import Following
 from penstock.replication.leadership import Leadership, Track
+from penstock.replication.replica_log import ReplicaLog
 from penstock.replication.veil import Veil
 from penstock.replication.waiting import News, Until, Waiter
 from penstock.wire.schema import Buffer
@@ -27,8 +28,8 @@ COMPANION: Final = 1
 """The numbers of a partition's logs among its tracks."""
 
 
-class Partition:
-    """One replica. `log` is None while it is offline, and `offline_reason` says why.
+class Partition(ReplicaLog):
+    """One replica.
 
     It leads alone, from the start, until it is told otherwise: then all that it has is committed.
     State that belongs to a partition lies in a log of its own beside it: its companion, a partition too, which leads,
@@ -55,9 +56,8 @@ class Partition:
         self.tracks: tuple[Partition, ...] = (self,)
         """Itself and its companion, if it has one: the same for both."""
         self._track: Final = OWN if companion_of is None else COMPANION
+        super().__init__(log)
         self.leader_epoch = leader_epoch
-        self._log = log
-        self.offline_reason = ""
         self.on_append: Callable[[Partition], None] = _ignore
         """Called after each append that waits for a flush."""
         self.on_kept: Callable[[Partition], None] = _ignore
@@ -74,31 +74,18 @@ class Partition:
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.veil: Veil | None = None
         """Of a topic whose messages are delayed."""
-        self.is_express = False
-        """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
-
-    @property
-    def log(self) -> Log:
-        if self._log is None:
-            raise StorageError(f"{self.name} is offline: {self.offline_reason}")
-        return self._log
-
-    @property
-    def is_online(self) -> bool:
-        return self._log is not None
 
     def go_offline(self, reason: str) -> None:
         """Answer with a storage error from now on; everyone who waits is told to look again."""
         for track in self.tracks:
-            track.offline_reason = reason
-            track._log = None
-            track.is_express = False
+            track._take_offline(reason)
         for track in self.tracks:
             track._wake_all()
 
     def _wake_all(self) -> None:
         for waiting in (self._watchers, self._followers, self._until, self._until_kept):
-            waiting.wake()
+            if waiting.waiting:
+                waiting.wake()
 
     # -- its companion
 
@@ -237,7 +224,7 @@ class Partition:
     def configure(self, settings: LogSettings) -> None:
         """The topic's settings may have changed."""
         if self._log is not None:
-            self._log.settings = settings
+            self._log.configure(settings)
             self._set_express()
 
     def _set_express(self) -> None:

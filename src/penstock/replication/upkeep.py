@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +12,11 @@ from penstock.cluster.topics import RESERVED_OFFSETS, plan_reserve
 from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log import compaction, retention
+from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
+from penstock.log.removal import TornLog
 from penstock.log.settings import Storage
+from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.flusher import Flusher
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -22,6 +24,8 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+SLICE: Final = 50
+"""Partitions that are looked at before the event loop gets to do something else: at most about 10 ms."""
 CLOCK_SET_MS: Final = 1000
 """What a clock that is only adjusted does not lose or gain from tick to tick."""
 
@@ -59,7 +63,7 @@ class Upkeep:
         metadata: Metadata,
         flusher: Flusher,
         clock: Clock,
-        threads: Executor,
+        disk_threads: DiskThreads,
         intervals: Callable[[], Intervals],
     ) -> None:
         self._metadata = metadata
@@ -67,7 +71,7 @@ class Upkeep:
         self._flusher = flusher
         self._partitions = partitions
         self._clock = clock
-        self._threads = threads
+        self._disk_threads = disk_threads
         self._intervals = intervals
         self._ahead_ms = clock.now_ms() - clock.steady_ms()
         self._retention_at_ms = 0
@@ -81,39 +85,47 @@ class Upkeep:
         self._retention_at_ms = self._clock.steady_ms() + min(intervals.first_retention_ms, intervals.retention_ms)
         while True:
             await asyncio.sleep(TICK_S)
-            self.tick()
+            await self.tick()
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
+        """One round of all partitions, in slices."""
         steady_ms = self._clock.steady_ms()
-        now_ms = self._notice_clock(steady_ms)
+        now_ms, set_by_ms = self._notice_clock(steady_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
-            self._partitions.apply(self._metadata.image)
+            self._partitions.retry()
         do_retention = steady_ms >= self._retention_at_ms
         if do_retention:
             self._retention_at_ms = steady_ms + intervals.retention_ms
-        for partition in self._partitions.tracks():
-            if partition.is_online:
-                try:
-                    self._keep(partition, now_ms, do_retention, intervals)
-                except StorageError as error:
-                    logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
+        async for partition in self._online():
+            if set_by_ms:
+                partition.log.producers.clock_was_set(set_by_ms, now_ms)
+            try:
+                self._keep(partition, now_ms, do_retention, intervals)
+            except StorageError as error:
+                logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
         if steady_ms >= self._compaction_at_ms and self._compacting is None:
             self._compaction_at_ms = steady_ms + intervals.compaction_ms
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
 
-    def _notice_clock(self, steady_ms: int) -> int:
-        """The time that producers' silence is measured by. They are forgotten after a day of it, not because somebody
-        set the clock: what they repeat then would be taken for new."""
+    async def _online(self) -> AsyncIterator[Partition]:
+        """All logs that are online, with a pause now and then in which the event loop does other things."""
+        for number, partition in enumerate(self._partitions.tracks(), 1):
+            if partition.is_online:
+                yield partition
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _notice_clock(self, steady_ms: int) -> tuple[int, int]:
+        """The time that producers' silence is measured by, and by how much somebody has set the clock. They are
+        forgotten after a day of it, not because of that: what they repeat then would be taken for new."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms
-        if abs(by_ms) >= CLOCK_SET_MS:
-            logger.warning("clock_was_set by_ms=%d", by_ms)
-            for partition in self._partitions.tracks():
-                if partition.is_online:
-                    partition.log.producers.clock_was_set(by_ms, now_ms)
-        return now_ms
+        if abs(by_ms) < CLOCK_SET_MS:
+            return now_ms, 0
+        logger.warning("clock_was_set by_ms=%d", by_ms)
+        return now_ms, by_ms
 
     def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
@@ -144,35 +156,39 @@ class Upkeep:
 
     async def _compact(self, keys_max: int) -> None:
         """Compact every partition that has enough that is new, one after another."""
-        loop = asyncio.get_running_loop()
         try:
-            for partition in self._partitions.tracks():
-                if not partition.is_online:
-                    continue
-                log = partition.log
+            async for partition in self._online():
                 try:
-                    now_ms = behind_ms(self._clock)
-                    job = compaction.plan(log, now_ms, partition.high_watermark, keys_max, self._secret)
-                    if job is None:
-                        continue
-                    result = await loop.run_in_executor(self._threads, job.run)
-                    if partition.is_online and partition.log is log:
-                        job.install(log, result)
-                    else:
-                        job.discard(result)
+                    await self._compact_one(partition, keys_max)
+                except TornLog as error:
+                    logger.error("partition_offline partition=%s reason=%r", partition.name, str(error))
+                    partition.go_offline(str(error))
                 except PenstockError as error:
                     logger.warning("compaction_failed partition=%s reason=%r", partition.name, str(error))
-                    continue
-                logger.info(
-                    "compacted partition=%s bytes_before=%d bytes_after=%d records_before=%d records_after=%d",
-                    partition.name,
-                    result.bytes_before,
-                    result.bytes_after,
-                    result.records_before,
-                    result.records_after,
-                )
         finally:
             self._compacting = None
+
+    async def _compact_one(self, partition: Partition, keys_max: int) -> None:
+        log = partition.log
+        now_ms = behind_ms(self._clock)
+        job = compaction.plan(log, now_ms, partition.high_watermark, keys_max, self._secret)
+        if job is None:
+            return
+        result = await self._disk_threads.call(job.run)
+        if not partition.is_online or partition.log is not log:
+            await self._disk_threads.call(lambda: job.discard(result))
+            return
+        installed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        job.install(log, result, installed.set_result)
+        (await installed).result()
+        logger.info(
+            "compacted partition=%s bytes_before=%d bytes_after=%d records_before=%d records_after=%d",
+            partition.name,
+            result.bytes_before,
+            result.bytes_after,
+            result.records_before,
+            result.records_after,
+        )
 
     async def close(self) -> None:
         """Wait for what is under way."""

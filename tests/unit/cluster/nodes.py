@@ -50,7 +50,7 @@ class Node:
             identity=identity,
             is_lost=about.get("is_lost", nothing_is_lost),  # type: ignore[arg-type]
             may_lack=about.get("may_lack", lambda topic: False),  # type: ignore[arg-type]
-            note_cluster=self.clusters.append,
+            note_cluster=self._note_cluster,
             on_registered=self._registered,
             on_refused=self._refuse,
         )
@@ -62,6 +62,9 @@ class Node:
             is_unclean=lambda topic: False,
         )
         self._task: asyncio.Task[None] | None = None
+
+    async def _note_cluster(self, cluster_id: str) -> None:
+        self.clusters.append(cluster_id)
 
     def _registered(self, epoch: int) -> None:
         self.epochs.append(epoch)

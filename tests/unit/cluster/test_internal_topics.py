@@ -6,7 +6,7 @@ from penstock.cluster.image import Topic
 from penstock.cluster.internal_topics import check_configs, find_faults
 from penstock.cluster.queueing import topic_for
 from penstock.cluster.queues import NameTaken
-from penstock.cluster.topics import NewTopic, check_may_share, more_partitions, plan_configure, plan_create
+from penstock.cluster.topics import NewTopic, check_may_share, plan_configure, plan_create, plan_growth
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
 
@@ -91,5 +91,5 @@ def test_new_partitions_begin_with_the_epoch_of_the_others() -> None:
             configs=RIGHT,
             partitions={0: type(state)(replicas=(1,), leader=1, leader_epoch=7, isr=(1,))},
         )
-        made = more_partitions(table.image, old, 3, None, DEFAULTS)
+        made = plan_growth(table.image, old, 3, None, DEFAULTS).next_states(table.image, (1, 2), {})
         assert {number: added.leader_epoch for number, added in made.items()} == {1: expected, 2: expected}

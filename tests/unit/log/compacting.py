@@ -5,6 +5,7 @@ from typing import Any
 from penstock.log import compaction
 from penstock.log.compaction import Job, Result
 from penstock.log.disk import Disk
+from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
 from penstock.records.build import Record, build_batch
 
@@ -46,8 +47,16 @@ def compact(log: Log, *, now_ms: int = NOW_MS, keys_max: int = 1000) -> Result:
     job = planned(log, now_ms=now_ms, keys_max=keys_max)
     assert job is not None, "there is nothing to compact"
     result = job.run()
-    assert job.install(log, result)
+    assert install(job, log, result)
     return result
+
+
+def install(job: Job, log: Log, result: Result) -> bool:
+    """Put the new segments in place; whether that could be done. Raises what the disk has failed with."""
+    outcomes: list[Outcome] = []
+    job.install(log, result, outcomes.append)
+    (outcome,) = outcomes
+    return bool(outcome.result())
 
 
 def state(log: Log) -> dict[bytes, bytes | None]:

@@ -105,9 +105,7 @@ def append(log: Log, *values: bytes | None, now_ms: int = NOW_MS, epoch: int = 0
 
 
 def sync(log: Log) -> None:
-    ticket = log.begin_sync()
-    ticket.run()
-    log.end_sync(ticket)
+    log.sync()
 
 
 def records_in(data: Buffer) -> list[Record]:

@@ -56,6 +56,15 @@ def test_an_empty_list_has_no_file() -> None:
     assert list(disk.files) == [PATH]
 
 
+def test_a_list_that_was_emptied_by_a_process_before_is_still_to_be_synced() -> None:
+    """Or power loss brings back what was cut off."""
+    disk = MemoryDisk()
+    disk.store(PATH, b"")
+    found, _ = measured(disk)
+    assert found.take_unsynced() is not None
+    assert found.take_unsynced() is None
+
+
 def test_a_list_is_there_after_a_restart() -> None:
     disk = MemoryDisk()
     filled(5, disk)

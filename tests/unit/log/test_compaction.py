@@ -13,7 +13,7 @@ from penstock.records.batch import BatchHeader, assemble, batches, check_batch
 from penstock.records.build import Record, build_batch, control_marker
 from penstock.records.compression import Codec
 
-from .compacting import SECRET, compact, compacted_log, end_segment, planned, put, state
+from .compacting import SECRET, compact, compacted_log, end_segment, install, planned, put, state
 from .making import ENDLESS, NOW_MS, all_records, headers_from, marker_of, offsets_in, pairs, records_in, sent
 
 DAY_MS = 86_400_000
@@ -318,7 +318,7 @@ def test_only_what_is_committed_is_compacted() -> None:
         end_segment(log)
     job = planned(log, limit=2)
     assert job is not None
-    assert job.install(log, job.run())
+    assert install(job, log, job.run())
     assert offsets_in(log) == [1, 2]
 
 
@@ -373,7 +373,7 @@ def test_a_table_built_from_a_compacted_log_is_the_same(
         assert (record.key, record.value) == (by_offset[record.offset].key, by_offset[record.offset].value)
     end_segment(log)
     while (job := planned(log, now_ms=now_ms, keys_max=keys_max)) is not None:
-        assert job.install(log, job.run())
+        assert install(job, log, job.run())
     keys = [record.key for record in all_records(log)]
     assert len(set(keys)) == len(keys), "a key is there twice"
     for offset in range(log.end_offset):

@@ -16,7 +16,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.records.build import Record
 from tests.simulation.disk import FakeDisk, Killed
 
-from .compacting import compact, compacted_log, end_segment, planned, put, state
+from .compacting import compact, compacted_log, end_segment, install, planned, put, state
 from .descriptors import open_below
 from .making import (
     ENDLESS,
@@ -67,7 +67,7 @@ def test_more_keys_than_fit_into_memory_take_several_passes(keys_max: int) -> No
     expected = compacted(filled())
     clean_to = [0]
     while (job := planned(log, keys_max=keys_max)) is not None:
-        assert job.install(log, job.run())
+        assert install(job, log, job.run())
         clean_to.append(log.checkpoint.clean_to)
         assert state(log) == state(expected)
     assert len(clean_to) > 3
@@ -86,7 +86,7 @@ def test_a_batch_with_more_keys_than_fit_is_taken_whole() -> None:
         put(log, *((f"key {number}", b"%d" % round_) for number in range(20)))
     end_segment(log)
     while (job := planned(log, keys_max=5)) is not None:
-        assert job.install(log, job.run())
+        assert install(job, log, job.run())
     assert offsets_in(log) == list(range(40, 60))
 
 
@@ -179,7 +179,7 @@ def test_what_is_written_while_compaction_runs_is_kept() -> None:
     log = filled()
     job, result = ran(log)
     put(log, ("key 3", b"meanwhile"))
-    assert job.install(log, result)
+    assert install(job, log, result)
     assert state(log)[b"key 3"] == b"meanwhile"
     assert log.checkpoint.clean_to == 60
 
@@ -190,7 +190,7 @@ def test_segments_that_were_trimmed_meanwhile_do_not_come_back() -> None:
     job, result = ran(log)
     log.trim(bases(log)[2])
     before = offsets_in(log)
-    assert not job.install(log, result)
+    assert not install(job, log, result)
     assert offsets_in(log) == before
     assert leftovers(disk) == []
     assert log.checkpoint.clean_to == 0
@@ -202,7 +202,7 @@ def test_a_trim_inside_the_first_segment_is_no_hindrance() -> None:
     log = filled(cleanup_policy="compact,delete")
     job, result = ran(log)
     log.trim(1)
-    assert job.install(log, result)
+    assert install(job, log, result)
     assert log.start_offset == 1
     assert len(state(log)) == 10
 
@@ -212,7 +212,7 @@ def test_a_log_that_was_truncated_meanwhile_stays_as_it_is() -> None:
     log = filled(disk)
     job, result = ran(log)
     log.truncate(30, NOW_MS)
-    assert not job.install(log, result)
+    assert not install(job, log, result)
     assert offsets_in(log) == list(range(30))
     assert leftovers(disk) == []
 
@@ -237,7 +237,7 @@ def test_a_full_disk_stops_a_pass_and_nothing_else() -> None:
         assert job is not None
         disk.free_bytes = free_bytes
         try:
-            job.install(log, job.run())
+            install(job, log, job.run())
         except StorageError:
             assert leftovers(disk) == []
             assert len(offsets_in(log)) == 60
@@ -256,7 +256,7 @@ def test_nothing_is_compacted_that_a_full_disk_cannot_vouch_for() -> None:
     put(log, ("key 1", b"under a new leader"))
     disk.free_bytes = 0
     with pytest.raises(StorageError):
-        job.install(log, result)
+        install(job, log, result)
     assert leftovers(disk) == []
     assert len(offsets_in(log)) == 61
 
@@ -312,7 +312,7 @@ def test_a_swap_is_finished_from_wherever_it_was_left(tmp_path: Path) -> None:
         job, result = ran(log)
         job.disk = StoppingDisk(disk, changes)
         try:
-            job.install(log, result)
+            install(job, log, result)
         except Killed:
             assert MANIFEST in disk.names(FOLDER)
         else:
@@ -351,7 +351,7 @@ def test_a_manifest_names_what_replaces_what() -> None:
     stopping = StoppingDisk(disk, 0)
     job.disk = stopping
     with pytest.raises(Killed):
-        job.install(log, result)
+        install(job, log, result)
     swaps = json.loads(disk.load(f"{FOLDER}/{MANIFEST}") or b"")
     assert [base for _, gone in swaps for base in gone] == bases(log)[:-1]
     assert all(base == gone[0] for base, gone in swaps)
@@ -367,7 +367,7 @@ def test_power_loss_while_segments_are_replaced_loses_no_key(seed: int) -> None:
     assert job is not None
     disk.die_after(rng.randint(1, 120))
     with suppress(Killed):
-        job.install(log, job.run())
+        install(job, log, job.run())
     disk.disarm()
     disk.lose_power()
     again = compacted_log(disk, boot="boot-2")
@@ -398,6 +398,6 @@ def test_holes_are_no_damage_though_the_process_ended_while_they_were_made() -> 
     job, result = ran(log)
     job.disk = StoppingDisk(disk, 3)
     with pytest.raises(Killed):
-        job.install(log, result)
+        install(job, log, result)
     compacted_log(disk).close()
     assert len(all_records(open_at(disk))) == 10

@@ -12,7 +12,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.records.build import Record, build_batch
 from tests.simulation.disk import FakeDisk, Killed
 
-from .compacting import SECRET, compact, compacted_log, end_segment, planned, put
+from .compacting import SECRET, compact, compacted_log, end_segment, install, planned, put
 from .making import (
     FOLDER,
     NOW_MS,
@@ -393,7 +393,7 @@ def test_a_kill_anywhere_in_the_exchange_leaves_the_old_or_the_new_lists() -> No
         assert job is not None
         disk.die_after(operations)
         with suppress(Killed):
-            job.install(log, job.run())
+            install(job, log, job.run())
         disk.restart()
         found = log_with(disk)
         assert counting(found) == expected
@@ -412,7 +412,7 @@ def test_power_loss_anywhere_in_the_exchange_leaves_the_old_or_the_new_lists() -
         assert job is not None
         disk.die_after(1 + seed)
         with suppress(Killed):
-            job.install(log, job.run())
+            install(job, log, job.run())
         disk.lose_power()
         assert counting(log_with(disk, boot="boot-2")) == expected
 
@@ -425,7 +425,7 @@ def test_an_exchange_that_does_not_come_about_leaves_no_lists_behind() -> None:
     assert job is not None
     result = job.run()
     log.trim(log.segments[1].base_offset)
-    assert not job.install(log, result)
+    assert not install(job, log, result)
     assert not [name for name in disk.names(FOLDER) if name.endswith(".cleaned")]
 
 
@@ -445,6 +445,6 @@ def test_several_passes_with_few_keys_each_lose_nothing() -> None:
     log = log_with()
     expected = history(log)
     while (job := planned(log, keys_max=3)) is not None:
-        assert job.install(log, job.run())
+        assert install(job, log, job.run())
         assert counting(log) == expected
     assert len(all_records(log)) < 24 * 4

@@ -31,6 +31,7 @@ from .making import (
     headers_from,
     open_at,
     records_in,
+    sent,
     settings,
     values_in,
 )
@@ -374,3 +375,27 @@ def test_records_of_every_codec_are_read_back() -> None:
         append(log, codec.name.encode() * 20, codec=codec)
     assert values_in(log) == [codec.name.encode() * 20 for codec in Codec]
     assert [header.codec for _, header in batches(log.read(0, 9999, ENDLESS))] == list(Codec)
+
+
+def test_a_topic_says_how_many_producers_its_logs_remember() -> None:
+    disk = MemoryDisk()
+    log = open_at(disk, max_producer_ids=3)
+    for producer_id in range(10):
+        log.append(sent(producer_id, 0, b"v"), 0, NOW_MS + producer_id)
+    assert sorted(log.producers.by_id) == [7, 8, 9]
+    log.configure(settings(max_producer_ids=5))
+    for producer_id in range(10, 13):
+        log.append(sent(producer_id, 0, b"v"), 0, NOW_MS + producer_id)
+    assert len(log.producers.by_id) == 5
+    log.close()
+    assert len(open_at(disk, max_producer_ids=3).producers.by_id) == 5, "what is there goes as others come"
+
+
+def test_an_evicted_producer_goes_on_where_it_was_but_repeats_are_not_recognised() -> None:
+    """As one that expired (KIP-360): its next sequence is taken, whatever it is."""
+    log = open_at(max_producer_ids=1)
+    log.append(sent(7, 0, b"one"), 0, NOW_MS)
+    assert log.append(sent(7, 0, b"one"), 0, NOW_MS).repeated
+    log.append(sent(8, 0, b"other"), 0, NOW_MS)
+    assert not log.append(sent(7, 0, b"one"), 0, NOW_MS).repeated
+    assert not log.append(sent(8, 1, b"other"), 0, NOW_MS).repeated

@@ -1,6 +1,7 @@
 """What a partition remembers of its idempotent producers."""
 
 import struct
+import tracemalloc
 import zlib
 
 import pytest
@@ -17,8 +18,8 @@ from penstock.foundation.errors import (
     StorageError,
     TransactionCoordinatorFenced,
 )
-from penstock.log import producers as producers_module
-from penstock.log.producers import REFUSED_MAX, WINDOW, Producers, SentBatch, sequence_after
+from penstock.log.producer_state import WINDOW
+from penstock.log.producers import EVICTION_SCAN, REFUSED_MAX, Producer, Producers, SentBatch, sequence_after
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
@@ -421,9 +422,8 @@ def test_a_batch_is_a_sign_of_life() -> None:
     assert state.expire(NOW_MS + 501) == 1
 
 
-def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 3)
-    state = Producers()
+def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten() -> None:
+    state = Producers(limit=3)
     for number, producer_id in enumerate((1, 2, 3)):
         take(state, header(0, producer_id=producer_id), number, now_ms=number)
     take(state, header(1, producer_id=1), 5, now_ms=5)
@@ -434,13 +434,13 @@ def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten(monkeypatch: p
     assert sorted(state.by_id) == [57, 58, 59]
 
 
-def test_whoever_has_an_open_transaction_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_has_an_open_transaction_is_not_forgotten() -> None:
     state = Producers()
     begun(state, 0, 10, producer_id=1)
     take(state, header(0, producer_id=2), 11)
     assert state.expire(NOW_MS + 1) == 1
     assert list(state.by_id) == [1]
-    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 2)
+    state.limit = 2
     for producer_id in (3, 4, 5):
         take(state, header(0, producer_id=producer_id), 20 + producer_id, now_ms=NOW_MS + producer_id)
     assert list(state.by_id) == [1, 5]
@@ -448,9 +448,8 @@ def test_whoever_has_an_open_transaction_is_not_forgotten(monkeypatch: pytest.Mo
     assert state.expire(NOW_MS + 9) == 2
 
 
-def test_with_as_many_open_transactions_as_are_allowed_no_one_new_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 2)
-    state = Producers()
+def test_with_as_many_open_transactions_as_are_allowed_no_one_new_is_taken() -> None:
+    state = Producers(limit=2)
     begun(state, 0, 10, producer_id=1)
     begun(state, 0, 11, producer_id=2)
     with pytest.raises(StorageError, match="2 transactions are open here"):
@@ -461,6 +460,70 @@ def test_with_as_many_open_transactions_as_are_allowed_no_one_new_is_taken(monke
     ended(state, 13, producer_id=1)
     begun(state, 0, 14, producer_id=3)
     assert sorted(state.by_id) == [2, 3]
+
+
+def test_a_partition_remembers_no_more_producers_than_its_limit() -> None:
+    state = Producers(limit=5000)
+    begun(state, 0, 0, producer_id=1)
+    for producer_id in range(2, 20_000):
+        take(state, header(0, producer_id=producer_id), producer_id, now_ms=producer_id)
+        assert len(state.by_id) <= 5000
+    assert state.is_in_transaction(1, 0), "an open transaction must be ended by its coordinator"
+    assert len(state.by_id) > 4000, "no more are evicted than need be"
+    assert 19_999 in state.by_id
+
+
+def test_eviction_spares_producers_that_have_sent_lately() -> None:
+    state = Producers(limit=1000)
+    for number in range(10_000):
+        take(state, header(0, producer_id=100 + number), number, now_ms=number)
+        take(state, header(number, producer_id=7), number, now_ms=number)
+    assert state.by_id[7].batches[-1].last_sequence == 9999
+
+
+def test_eviction_looks_at_a_bounded_number_of_producers() -> None:
+    """Whatever the limit: this is done on the event loop, in the middle of an append."""
+
+    class Counted(dict[int, Producer]):
+        looked_at = 0
+
+        def __getitem__(self, known: int) -> Producer:
+            self.looked_at += 1
+            return super().__getitem__(known)
+
+    state = Producers(limit=50_000)
+    state.by_id = Counted({known: Producer(epoch=0, heard_ms=known) for known in range(50_000)})
+    state.apply(header(0, producer_id=50_001), 0, NOW_MS, NOW_MS)
+    assert 0 < state.by_id.looked_at <= 3 * EVICTION_SCAN
+    assert 0 not in state.by_id
+    assert 40_000 in state.by_id
+
+
+def test_a_lower_limit_is_reached_step_by_step() -> None:
+    state = Producers(limit=5000)
+    for producer_id in range(5000):
+        take(state, header(0, producer_id=producer_id), producer_id, now_ms=producer_id)
+    state.limit = 100
+    for producer_id in range(5000, 5300):
+        take(state, header(0, producer_id=producer_id), producer_id, now_ms=producer_id)
+    assert len(state.by_id) <= 100
+    assert 5299 in state.by_id
+
+
+def test_a_producer_takes_little_memory() -> None:
+    """103 MB for 100,000 was too much: each had a deque of its own."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        state = Producers(limit=2000)
+        for producer_id in range(2000):
+            for sequence in range(5):
+                batch_header = BatchHeader(0, 0, 0, 2, 0, 0, 0, 0, 0, 10**9 + producer_id, 0, 1000 + sequence, 1)
+                state.apply(batch_header, 10**12 + producer_id, NOW_MS + sequence, NOW_MS + sequence)
+        used_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used_bytes / 2000 < 650, "bytes per producer with a full window"
 
 
 def test_all_transactions_are_forgotten_at_once() -> None:
@@ -520,6 +583,19 @@ def test_a_snapshot_holds_the_whole_state(steps: list[tuple[int, int, int, int]]
     assert again.changes == 0
     assert again.snapshot() == written
     assert plain(again) == plain(state)
+
+
+def test_a_frozen_state_does_not_change_any_more() -> None:
+    """It is encoded on a thread, while the log goes on."""
+    state = with_sequences(0, 1)
+    begun(state, 0, 10, producer_id=8)
+    written, frozen = state.snapshot(), state.freeze()
+    take(state, header(2), 20)
+    take(state, header(0, producer_id=9), 21)
+    ended(state, 22, producer_id=8)
+    state.expire(NOW_MS + 1)
+    assert frozen.encode() == written
+    assert state.snapshot() != written
 
 
 def test_a_snapshot_that_is_damaged_anywhere_is_not_believed() -> None:

@@ -295,6 +295,18 @@ def test_an_index_that_power_loss_spoilt_is_made_anew(disk: OsDisk, folder: Path
         assert find_time(log, NOW_MS + 1000 * number, ENDLESS) == (NOW_MS + 1000 * number, number)
 
 
+def test_an_index_is_made_anew_though_a_torn_batch_lies_behind_what_was_synced(disk: OsDisk, folder: Path) -> None:
+    """Power loss may leave the length of its last batch and not its offset: it was taken for the first of all."""
+    log = filled(disk, count=11)
+    log.close()
+    for path in folder.glob("*.index"):
+        path.write_bytes(bytes(path.stat().st_size))
+    torn = bytearray(batch(b"torn"))
+    torn[:8] = bytes(8)
+    write(last_segment(folder), 0, bytes(torn))
+    assert offsets_in(recovered(disk, OTHER_BOOT).log) == list(range(11))
+
+
 def test_what_was_under_way_is_tidied_up(disk: OsDisk, folder: Path) -> None:
     filled(disk).close()
     before = sorted(path.name for path in folder.iterdir())

@@ -148,7 +148,7 @@ def reconcile(leader: Log, following: Following) -> None:
         )
         parting = parting_of(leader, wanted)
         if parting is not None:
-            following.diverged(parting.epoch, parting.end_offset, NOW_MS)
+            following.cut(following.diverged_at(parting.epoch, parting.end_offset), NOW_MS)
         elif offset < leader.end_offset:
             data = leader.read(offset, 300, leader.end_offset, blocking=True)
             following.take(data, leader.end_offset, leader.start_offset, NOW_MS)

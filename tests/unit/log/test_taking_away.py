@@ -8,9 +8,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
-from penstock.log.files import TornLog
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
+from penstock.log.removal import TornLog
 from penstock.log.times import find_time
 from tests.simulation.disk import FakeDisk, Killed
 
@@ -276,7 +276,7 @@ def offsets_in_read(log: Log, offset: int) -> list[int]:
 
 def test_a_log_is_not_taken_for_clean_where_it_was_truncated() -> None:
     log = filled()
-    log.replace_segments(0, 0, [], clean_to=18)
+    log.end_replacement(0, 0, [], clean_to=18)
     log.truncate(10, NOW_MS)
     assert log.checkpoint.clean_to == 10
 

@@ -93,6 +93,7 @@ async def test_a_companion_that_is_dropped_is_gone_and_the_next_one_is_new(tmp_p
         folder = tmp_path / LogFolder.path(TopicPartition("orders", 0), first)
         assert folder.is_dir()
         await drop_companion(world.metadata, topic_id)
+        await world.disk_threads.idle()
         assert world.partition("orders").companion is None
         assert not folder.exists()
         assert first not in world.partitions.companions

@@ -14,7 +14,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
 from ..log.making import NOW_MS, SyncedDisk, batch
-from .worlds import NODE, World, world_at
+from .worlds import NODE, World, deletion_of, world_at
 
 FOLLOWER = 2
 WAIT_S = 60.0
@@ -109,7 +109,7 @@ async def test_the_file_is_as_long_as_what_was_answered(tmp_path: Path) -> None:
         for number in range(5):
             one.append(batch(b"%d" % number), NOW_MS)
         await committed(world, 5)
-        await world.flusher.close()
+        await world.disk_threads.idle()
         assert one.high_watermark == one.log.end_offset == 5
         assert len(gate.synced) <= 2
 
@@ -122,7 +122,7 @@ async def test_partitions_are_flushed_side_by_side(tmp_path: Path) -> None:
             world.partition("orders", number).append(batch(b"x"), NOW_MS)
         await gate.reached()
         gate.open()
-        await world.flusher.close()
+        await world.disk_threads.idle()
         assert [world.partition("orders", number).high_watermark for number in (0, 1)] == [1, 1]
         assert len(set(gate.synced)) == 2
 
@@ -157,7 +157,7 @@ async def test_closed_segments_are_synced_though_nobody_waits_for_it(tmp_path: P
         assert one.log.has_unsynced_segments
         assert gate.synced == []
         world.flusher.flush_soon(one)
-        await world.flusher.close()
+        await world.disk_threads.idle()
         assert not one.log.has_unsynced_segments
         assert len(gate.synced) == 4
         assert one.log.checkpoint.synced_to == 4
@@ -182,7 +182,7 @@ async def test_what_comes_while_closed_segments_are_synced_is_committed_when_its
         await gate.reached()
         end = one.append(batch(b"late"), NOW_MS).last_offset + 1
         gate.open()
-        await world.flusher.settle(one)
+        await world.disk_threads.idle()
         one.fetched(FOLLOWER, broker_epoch=1, offset=end, start_offset=0, now_ms=NOW_MS)
         assert one.has_committed(end)
 
@@ -191,7 +191,7 @@ async def test_a_flush_with_nothing_to_do_does_nothing(tmp_path: Path) -> None:
     async with gated(tmp_path) as (world, gate):
         await world.create("orders")
         world.flusher.flush_soon(world.partition("orders"))
-        await world.flusher.close()
+        await world.disk_threads.idle()
         assert gate.synced == []
 
 
@@ -204,10 +204,11 @@ async def test_a_topic_that_is_deleted_during_its_fsync_is_no_failure(
         gate.close()
         one.append(batch(b"x"), NOW_MS)
         await gate.reached()
-        await world.delete("orders")
-        gate.open()
-        await world.flusher.close()
+        await world.metadata.change(lambda image: deletion_of(image, "orders"))
         assert one.offline_reason == "the topic was deleted"
+        assert (tmp_path / "logs" / "orders").exists(), "a thread still works on it"
+        gate.open()
+        await world.disk_threads.idle()
         assert not (tmp_path / "logs" / "orders").exists()
     assert [entry for entry in caplog.records if entry.levelno >= logging.ERROR] == []
 
@@ -222,7 +223,17 @@ async def test_a_segment_that_is_trimmed_before_its_fsync_is_no_failure(tmp_path
         await gate.reached()
         one.log.trim(3)
         gate.open()
-        await world.flusher.close()
+        await world.disk_threads.idle()
         assert one.is_online
         assert one.high_watermark == 4
         assert one.log.checkpoint.synced_to == 4
+
+
+async def test_who_waits_is_told_though_another_job_has_synced_the_log(tmp_path: Path) -> None:
+    async with gated(tmp_path) as (world, _):
+        await world.create("orders", flush="group")
+        one = world.partition("orders")
+        one.log.io.add_work(lambda: None, lambda outcome: one.log.sync())
+        one.append(batch(b"x"), NOW_MS)
+        await committed(world, 1)
+        assert one.high_watermark == 1

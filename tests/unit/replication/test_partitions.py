@@ -109,6 +109,7 @@ async def test_a_topic_that_was_made_again_in_one_step_is_another(tmp_path: Path
         assert world.metadata.image is not image
         world.partitions.apply(world.metadata.image)
         assert not old.is_online
+        await world.rest()
         assert world.partition("orders").topic_id == new_id
         assert list(world.partitions.by_id) == [new_id]
 
@@ -305,7 +306,8 @@ async def test_a_full_disk_puts_a_new_topic_off_until_there_is_room(tmp_path: Pa
             assert world.partitions.is_incomplete
             assert world.partition("before").is_online
         disk.free_bytes = 1 << 30
-        world.upkeep.tick()
+        await world.upkeep.tick()
+        await world.rest()
         assert not world.partitions.is_incomplete
         for name in ("after-0", "after-2000"):
             for number in (0, 1):

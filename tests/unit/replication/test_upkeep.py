@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ DAY_MS = 86_400_000
 async def ticked(world: World, after_ms: int = 0) -> None:
     """A tick, and all that it began."""
     world.clock.advance(after_ms)
-    world.upkeep.tick()
+    await world.upkeep.tick()
     await world.upkeep.close()
-    await world.flusher.close()
+    await world.disk_threads.idle()
 
 
 def put(world: World, name: str, value: bytes, key: bytes = b"k") -> None:
@@ -77,10 +78,10 @@ async def test_what_is_not_committed_is_not_dropped(tmp_path: Path) -> None:
         one.on_append = lambda partition: None
         put(world, "orders", b"x")
         world.clock.advance(5000)
-        world.upkeep.tick()
+        await world.upkeep.tick()
         assert one.log.start_offset == 0
         await world.upkeep.close()
-        await world.flusher.close()
+        await world.disk_threads.idle()
 
 
 async def test_a_topic_in_memory_is_looked_at_with_every_tick(tmp_path: Path) -> None:
@@ -118,8 +119,13 @@ async def test_compacted_topics_are_compacted_once_they_are_synced(tmp_path: Pat
     async with world_at(tmp_path) as world:
         await fill_compacted(world, "orders")
         log = world.partition("orders").log
-        await ticked(world)
+        is_synced = threading.Event()
+        log.io.add_work(is_synced.wait)
+        await world.upkeep.tick()
+        await world.upkeep.close()
         assert len(values_in(log)) == 20
+        is_synced.set()
+        await world.disk_threads.idle()
         await ticked(world, 1000)
         assert len(values_in(log)) < 4
         assert values_in(log)[-1] == b"%0300d" % 19
@@ -129,8 +135,8 @@ async def test_compacted_topics_are_compacted_once_they_are_synced(tmp_path: Pat
 async def test_compaction_looks_at_its_interval(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         world.intervals = replace(world.intervals, compaction_ms=60_000)
-        await fill_compacted(world, "orders")
         await ticked(world)
+        await fill_compacted(world, "orders")
         await ticked(world, 59_999)
         assert len(values_in(world.partition("orders").log)) == 20
         await ticked(world, 1)
@@ -143,7 +149,7 @@ async def test_a_topic_that_is_deleted_while_it_is_compacted_is_no_failure(tmp_p
         await fill_compacted(world, "others")
         await ticked(world)
         world.clock.advance(1000)
-        world.upkeep.tick()
+        await world.upkeep.tick()
         await world.delete("orders")
         await world.upkeep.close()
         assert len(values_in(world.partition("others").log)) < 4
@@ -174,9 +180,10 @@ async def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it(
     async with world_at(tmp_path, disk) as world:
         for name in ("bad", "good"):
             await fill_compacted(world, name)
-        await ticked(world)
+            await world.disk_threads.idle()
+            world.partition(name).log.sync()
         disk.is_spoilt = True
-        await ticked(world, 1000)
+        await ticked(world)
         assert len(values_in(world.partition("good").log)) < 4
         assert len(values_in(world.partition("bad").log)) == 20
         disk.is_spoilt = False

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from penstock.cluster import keys
@@ -15,9 +16,11 @@ from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
 from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.settings import LogSettings
+from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.flusher import Flusher
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
+from penstock.replication.settling import closed, open_logs, settled, topic_settled
 from penstock.replication.upkeep import Intervals, Upkeep
 from tests.simulation.clock import FakeClock
 
@@ -49,10 +52,18 @@ class World:
         self.ticked = asyncio.Event()
         self.metadata = metadata
         self.threads = ThreadPoolExecutor(2)
-        self.flusher = Flusher(self.threads)
+        self.disk_threads = DiskThreads(2)
+        self.flusher = Flusher()
         self.partitions = Partitions(
-            node_id=NODE, disk=disk, clock=self.clock, boot_id=boot_id, settings_of=settings_of
+            node_id=NODE,
+            disk=disk,
+            clock=self.clock,
+            boot_id=boot_id,
+            settings_of=settings_of,
+            run=self.disk_threads.run,
+            soon=asyncio.get_running_loop().call_soon,
         )
+        metadata.settled = partial(topic_settled, self.partitions)
         self.partitions.on_append = self.flusher.flush_soon
         self.intervals = Intervals(
             first_retention_ms=1000,
@@ -66,7 +77,7 @@ class World:
             metadata=metadata,
             flusher=self.flusher,
             clock=self.clock,
-            threads=self.threads,
+            disk_threads=self.disk_threads,
             intervals=self._intervals,
         )
 
@@ -82,17 +93,31 @@ class World:
             values.setdefault("cleanup.policy", "compact")
         wanted = NewTopic(name=name, partitions=partitions, configs=values)
         await self.metadata.change(lambda image: plan_create(image, wanted, topic_id, DEFAULTS))
+        await self.rest()
         return topic_id
 
     async def delete(self, name: str) -> None:
         await self.metadata.change(lambda image: deletion_of(image, name))
+        await self.rest()
+        await self.disk_threads.idle()
 
     async def configure(self, name: str, **configs: object) -> None:
         values = {key.replace("_", "."): str(value) for key, value in configs.items()}
         await self.metadata.change(lambda image: plan_configure(image.by_name[name], values))
+        await self.rest()
 
     async def grow(self, name: str, count: int) -> None:
         await self.metadata.change(lambda image: plan_grow(image, image.by_name[name], count, None, DEFAULTS))
+        await self.rest()
+
+    def tell_others(self) -> None:
+        """As a node does: who depends on the partitions follows them."""
+        for listener in self.metadata.listeners[1:]:
+            listener(self.metadata.image)
+
+    async def rest(self) -> None:
+        """Return when the partitions are as the image says."""
+        await settled(self.partitions)
 
     def partition(self, name: str, number: int = 0) -> Partition:
         found = self.partitions.find(name, number)
@@ -119,13 +144,14 @@ async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-
     await metadata.change(registration)
     world = World(store, metadata, disk or OsDisk(folder), boot_id)
     metadata.listeners.append(world.partitions.apply)
-    world.partitions.apply(metadata.image)
-    world.partitions.remove_strays(metadata.image)
+    world.partitions.on_progress = world.tell_others
+    await open_logs(world.partitions, metadata.image)
     try:
         yield world
     finally:
-        await world.flusher.close()
         await world.upkeep.close()
-        world.partitions.close()
+        await world.disk_threads.idle()
+        await closed(world.partitions)
         await store.close()
+        world.disk_threads.shutdown()
         world.threads.shutdown()

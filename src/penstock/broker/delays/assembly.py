@@ -17,4 +17,5 @@ def add_delays(broker: Broker, data_dir: Path) -> DelayHosting:
         timer=broker.timer,
         threads=broker.threads,
     )
+    broker.partitions.on_follow = hosting.hide
     return hosting

@@ -81,12 +81,22 @@ class DelayHosting:
                 if known.veil is not None:
                     known.veil.close()
                     known.veil = None
-        for place, (partition, topic) in wanted.items():
-            if partition.veil is None:
-                partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer, self._large)
-                self._veiled[place] = partition
-            partition.veil.configure(self._settings_of(topic))
+        for partition, topic in wanted.values():
+            self.hide(topic, partition)
         self.runtimes.apply(image)
+
+    def hide(self, topic: Topic, partition: Partition) -> None:
+        """Hide from readers of a replica what its topic delays. Call it before the replica is found."""
+        if DELAYED_MESSAGES not in topic.configs and DELIVERY_DELAY_MS not in topic.configs:
+            return
+        if partition.veil is None:
+            place = partition.place
+            before = self._veiled.get(place)
+            if before is not None and before.veil is not None:
+                before.veil.close()
+            partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer, self._large)
+            self._veiled[place] = partition
+        partition.veil.configure(self._settings_of(topic))
 
     def machine(self, place: Place) -> DelayMachine | None:
         """Who knows which messages of a replica wait, whether it decides or stands by."""

@@ -11,7 +11,7 @@ from penstock.broker.settings import PAUSED
 from penstock.cluster.administration import grow_topic
 from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.queueing import check_growth
-from penstock.cluster.topics import more_partitions
+from penstock.cluster.topics import plan_growth
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_partitions import (
@@ -45,7 +45,7 @@ async def _grow(wanted: CreatePartitionsTopic, validate_only: bool, broker: Brok
     is_paused = topic.name in broker.configs[PAUSED]
     if not is_paused:
         check_mutable(topic.name, "add partitions to")
-    more_partitions(broker.image, topic, wanted.count, assignments, defaults)
+    plan_growth(broker.image, topic, wanted.count, assignments, defaults)
     check_growth(broker.image, topic)
     if not validate_only:
         await grow_topic(

@@ -10,7 +10,7 @@ from penstock.broker.registry import handles
 from penstock.broker.views.administration import check_no_ad_hoc, create_view, is_view
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import Topic
-from penstock.cluster.topics import NewTopic, new_partitions
+from penstock.cluster.topics import NewTopic, check_create
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.log.settings import LOG_SETTINGS
@@ -48,7 +48,7 @@ async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) ->
     check_topic_configs(wanted.configs, broker.configs)
     topic_id = broker.new_topic_id()
     defaults = broker.topic_defaults()
-    new_partitions(broker.image, wanted, topic_id, defaults)
+    check_create(broker.image, wanted, defaults)
     if validate_only:
         replicas = wanted.replication_factor if wanted.replication_factor > 0 else defaults.replication_factor
         partitions = wanted.partitions if wanted.partitions > 0 else defaults.partitions

@@ -17,6 +17,7 @@ from penstock.broker.queues.partition import QueuePartition
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError
+from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
 from penstock.log.settings import Storage
 from penstock.log.times import find_time
@@ -139,10 +140,15 @@ class Reclaimer:
         limit = min(log.stable_end(partition.high_watermark), log.decided_to, log.checkpoint.synced_to)
         bases = [segment.base_offset for segment in log.segments]
         finished = {first for first, end in pairwise(bases) if end <= limit and _is_finished(machine, first, end)}
-        if finished:
-            freed_bytes = log.drop_finished(finished)
-            if freed_bytes:
-                logger.info("reclaimed partition=%s freed_bytes=%d", partition.name, freed_bytes)
+        if finished and not log.io.is_busy:  # if it is, the next tick will do
+
+            def then(outcome: Outcome) -> None:
+                if outcome.error is not None:
+                    logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(outcome.error))
+                else:
+                    logger.info("reclaimed partition=%s freed_bytes=%d", partition.name, outcome.value)
+
+            log.drop_finished(finished, self._clock.now_ms(), then)
 
     def _all_have_begun(self, topic: Topic, machine: QueueMachine) -> bool:
         """Whether every queue on a topic has looked at this partition: for one that has not, all of it is waiting."""

@@ -1,0 +1,220 @@
+"""The next image, made of the one before and of what the store has told. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from penstock.cluster import keys
+from penstock.cluster.image_parts import (
+    AS_MANY_AS_THERE_ARE,
+    EMPTY,
+    NOTHING_WAITS,
+    Broker,
+    Controller,
+    Topic,
+    Waiting,
+)
+from penstock.cluster.partition_state import PartitionState
+from penstock.cluster.queues import MoveTask, Queue
+from penstock.cluster.views import View
+from penstock.coordination.store import Versioned
+
+SLICE_KEYS: Final = 1000
+"""Keys of a change that are read at a time: at most about 5 ms."""
+
+
+class Image(Protocol):
+    """What a draft needs of an image."""
+
+    @property
+    def topics(self) -> Mapping[bytes, Topic]: ...
+    @property
+    def by_name(self) -> Mapping[str, Topic]: ...
+    @property
+    def waiting(self) -> Mapping[bytes, Waiting]: ...
+    @property
+    def drained(self) -> frozenset[int]: ...
+
+
+class Draft:
+    """An image that is being made. Tables are copied when they are first changed; others see by that what did."""
+
+    def __init__(self, base: Image, before: Image) -> None:
+        self._base = base
+        self._before = before
+        """What was shown until now."""
+        self._changed: dict[str, Any] = {}
+        self._headers: dict[bytes, Topic | None] = {}
+        self._partitions: dict[bytes, dict[int, PartitionState]] = {}
+        self._reshaped: set[bytes] = set()
+        """Topics that may have come, gone, or have other partitions than before."""
+
+    def _table(self, name: str) -> dict[Any, Any]:
+        """A table of the image that may be changed."""
+        found = self._changed.get(name)
+        if found is None:
+            found = self._changed[name] = dict(getattr(self._base, name))
+        return found
+
+    def _put(self, name: str, key: Any, value: Any) -> None:
+        if value is not None:
+            self._table(name)[key] = value
+        elif key in self._changed.get(name, getattr(self._base, name)):
+            del self._table(name)[key]
+
+    def apply(self, key: str, state: Versioned | None) -> None:
+        room, _, rest = key.partition("/")
+        if room == keys.PARTITIONS:
+            self._partition(rest, state)
+        elif room == keys.TOPICS:
+            self._topic(keys.topic_id_of(rest), state)
+        else:
+            self._put("versions", key, state.version if state else None)
+            self._other(room, rest, keys.decode(state.value) if state else None)
+
+    def _other(self, room: str, rest: str, value: Any) -> None:
+        match room:
+            case keys.CLUSTER:
+                self._changed["cluster_id"] = value["cluster_id"] if value else ""
+            case keys.BROKERS:
+                self._put("brokers", int(rest), value and Broker.read(int(rest), value))
+            case keys.FOLDERS:
+                self._put("folders", int(rest), value)
+            case keys.DRAINED:
+                drained = self._changed.get("drained", self._base.drained)
+                self._changed["drained"] = drained - {int(rest)} if value is None else drained | {int(rest)}
+            case keys.UNFINISHED:
+                self._put("unfinished", keys.topic_id_of(rest), value)
+            case keys.BROKER_CONFIGS:
+                self._put("broker_configs", rest, value)
+            case keys.GROUP_CONFIGS:
+                self._put("group_configs", keys.group_id_of(rest), value)
+            case keys.QUEUES:
+                self._put("queues", rest, value and Queue.read(rest, value))
+            case keys.VIEWS:
+                view_id = keys.topic_id_of(rest)
+                self._put("views", view_id, value and View.read(view_id, value))
+            case keys.QUEUE_MOVES:
+                self._put("queue_moves", rest, value and tuple(map(MoveTask.read, value)))
+            case keys.CONTROLLER:
+                self._changed["controller"] = value and Controller(**value)
+            case keys.CONTROLLER_EPOCH:
+                self._changed["controller_epoch"] = value or 0
+
+    def _topic(self, topic_id: bytes, state: Versioned | None) -> None:
+        known = self._header(topic_id)
+        found = Topic.read(topic_id, keys.decode(state.value), state.version) if state else None
+        if found is None or known is None or (found.count, found.name) != (known.count, known.name):
+            self._reshaped.add(topic_id)
+        if topic_id in self._base.waiting:
+            self._reshaped.add(topic_id)
+        self._headers[topic_id] = found
+
+    def _header(self, topic_id: bytes) -> Topic | None:
+        if topic_id in self._headers:
+            return self._headers[topic_id]
+        waiting = self._base.waiting.get(topic_id)
+        return self._base.topics.get(topic_id) or (waiting.topic if waiting else None)
+
+    def _partition(self, rest: str, state: Versioned | None) -> None:
+        name, _, text = rest.partition("/")
+        topic_id, number = keys.topic_id_of(name), int(text)
+        table = self._partitions.get(topic_id)
+        if table is None:
+            table = self._partitions[topic_id] = self._partitions_before(topic_id)
+        if state is None or number not in table:
+            self._reshaped.add(topic_id)
+        if state is None:
+            table.pop(number, None)
+        else:
+            table[number] = PartitionState.read(keys.decode(state.value), state.version)
+
+    def _partitions_before(self, topic_id: bytes) -> dict[int, PartitionState]:
+        shown, waiting = self._base.topics.get(topic_id), self._base.waiting.get(topic_id)
+        table = dict(shown.partitions) if shown else {}
+        if waiting is not None:
+            for number in waiting.missing:
+                del table[number]
+            table |= waiting.partitions
+            self._reshaped.add(topic_id)
+        return table
+
+    def finish_topics(self) -> Iterator[None]:
+        """Put topics together from their own keys and those of their partitions, with pauses."""
+        keys_seen = 0
+        for topic_id in dict.fromkeys((*self._headers, *self._partitions)):
+            if topic_id in self._reshaped:
+                self._reshape(topic_id)
+            else:
+                self._refill(topic_id)
+            keys_seen += 1 + len(self._partitions.get(topic_id, ()))
+            if keys_seen >= SLICE_KEYS:
+                keys_seen = 0
+                yield
+
+    def changes(self) -> dict[str, Any]:
+        """The tables of the image that are others now, by name; after `finish_topics`."""
+        return self._changed
+
+    def _refill(self, topic_id: bytes) -> None:
+        """The same partitions, in other states, or other settings."""
+        shown, partitions = self._base.topics[topic_id], self._partitions.get(topic_id)
+        header = self._header(topic_id) or shown
+        self._show(replace(header, partitions=shown.partitions if partitions is None else partitions))
+
+    def _reshape(self, topic_id: bytes) -> None:
+        """What is shown of a topic, and what waits."""
+        header, before = self._header(topic_id), self._before.topics.get(topic_id)
+        found = self._partitions.get(topic_id)
+        table = self._partitions_before(topic_id) if found is None else found
+        shown = _shown(header, table, before.partitions if before else EMPTY)
+        rest = {number: table[number] for number in sorted(table.keys() - shown.keys())}
+        if topic_id in self._base.topics:
+            self._hide(self._base.topics[topic_id])
+        if header is not None and shown:
+            self._show(replace(header, partitions=shown))
+            header = None
+        waits = Waiting(
+            topic=header and replace(header, partitions=EMPTY),
+            partitions=rest,
+            missing=frozenset(shown.keys() - table.keys()),
+        )
+        self._put("waiting", topic_id, waits if waits != NOTHING_WAITS else None)
+
+    def _show(self, topic: Topic) -> None:
+        self._put("topics", topic.topic_id, topic)
+        self._put("by_name", topic.name, topic)
+
+    def _hide(self, topic: Topic) -> None:
+        self._put("topics", topic.topic_id, None)
+        named = self._changed.get("by_name", self._base.by_name).get(topic.name)
+        if named is not None and named.topic_id == topic.topic_id:
+            others = [other for other in self._table("topics").values() if other.name == topic.name]
+            self._put("by_name", topic.name, others[-1] if others else None)
+
+
+def shown_view(view: View, source: Topic) -> Topic:
+    """A view in the form of a topic."""
+    return Topic(
+        topic_id=view.view_id,
+        name=view.name,
+        configs=view.configs(),
+        partitions=source.partitions,
+        count=source.count,
+        view=view,
+    )
+
+
+def _shown(
+    topic: Topic | None, table: Mapping[int, PartitionState], before: Mapping[int, PartitionState]
+) -> dict[int, PartitionState]:
+    """The partitions that are shown: all, once they are there, and until then those that were.
+
+    A topic is gone when its own key is: what else is missing is on its way.
+    """
+    if topic is None:
+        return {}
+    count = len(table) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+    if all(number in table for number in range(count)):
+        return {number: table[number] for number in range(count)}
+    return {number: table.get(number, before[number]) for number in range(min(count, len(before)))}

@@ -1,0 +1,130 @@
+"""Disk work that must not run on the event loop: fsyncs, durable renames, removals, snapshots.
+
+Each log has a queue of such jobs. They run one at a time and in order, so that what one of them has made durable
+stands when the next one begins. A job has three steps: `begin` on the event loop, when its turn has come; the work
+that `begin` returns, on a thread; `end` on the event loop, with the outcome.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from penstock.foundation.errors import StorageError
+
+Work = Callable[[], Any]
+
+
+class Outcome(NamedTuple):
+    """What some work has returned, or the StorageError that it failed with."""
+
+    value: Any = None
+    error: StorageError | None = None
+
+    @classmethod
+    def of(cls, work: Work) -> "Outcome":
+        """Do the work here and now."""
+        try:
+            return cls(value=work())
+        except StorageError as error:
+            return cls(error=error)
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+Runner = Callable[[Work, Callable[[Outcome], None]], None]
+"""Does work somewhere else, and then calls with its outcome, on the event loop."""
+Begin = Callable[[], Work | None]
+End = Callable[[Outcome], None]
+
+
+def run_inline(work: Work, done: Callable[[Outcome], None]) -> None:
+    """The runner of logs in memory and of tests: at once, on the calling thread."""
+    done(Outcome.of(work))
+
+
+def nothing_follows(outcome: Outcome) -> None:
+    """For work whose outcome nobody waits for."""
+
+
+def _dropped() -> Outcome:
+    return Outcome(error=StorageError("the log is being closed"))
+
+
+class IoQueue:
+    """The jobs of one log. Owned by the event loop's thread."""
+
+    __slots__ = ("_is_pumping", "_is_running", "_is_stopped", "_jobs", "_on_stopped", "_runner")
+
+    def __init__(self, runner: Runner = run_inline) -> None:
+        self._runner: Final = runner
+        self._jobs: deque[tuple[Begin, End]] | None = None  # most logs have none, most of the time
+        self._is_running = False
+        self._is_pumping = False
+        self._is_stopped = False
+        self._on_stopped: Callable[[], None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job runs or waits for its turn."""
+        return self._is_running or bool(self._jobs)
+
+    def add(self, begin: Begin, end: End = nothing_follows) -> None:
+        """Add a job. If `begin` returns None there is nothing to do any more, and `end` is not called."""
+        if self._is_stopped:
+            end(_dropped())
+            return
+        if self._jobs is None:
+            self._jobs = deque()
+        self._jobs.append((begin, end))
+        self._pump()
+
+    def add_work(self, work: Work, end: End = nothing_follows) -> None:
+        """Add a job that needs nothing to be looked up when its turn has come."""
+        self.add(lambda: work, end)
+
+    def _pump(self) -> None:
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while self._jobs and not self._is_running:
+                self._start(*self._jobs.popleft())
+        finally:
+            self._is_pumping = False
+
+    def _start(self, begin: Begin, end: End) -> None:
+        try:
+            work = begin()
+        except StorageError as error:
+            end(Outcome(error=error))
+            return
+        if work is None:
+            return
+
+        def done(outcome: Outcome) -> None:
+            try:
+                end(outcome)
+            finally:
+                self._is_running = False
+                self._jobs = self._jobs or None
+                self._pump()
+                if self._on_stopped is not None and not self._is_running:
+                    on_stopped, self._on_stopped = self._on_stopped, None
+                    on_stopped()
+
+        self._is_running = True
+        self._runner(work, done)
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Drop the jobs that wait, which fail, and take no more. Calls `then` when the job that runs has ended."""
+        self._is_stopped = True
+        jobs, self._jobs = self._jobs or (), None
+        for _, end in jobs:
+            end(_dropped())
+        if self._is_running:
+            self._on_stopped = then
+        else:
+            then()

@@ -1,0 +1,116 @@
+"""What is remembered of one idempotent producer, and the snapshot of all producers of a partition. Pure.
+
+Both are immutable. A producer's last batches are kept packed, as a snapshot holds them: a partition may have tens of
+thousands of producers, and most of them never send again.
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+WINDOW: Final = 5
+"""Batches remembered per producer: clients have at most this many in flight."""
+SEQUENCE_SPAN: Final = 2**31
+NO_SEQUENCE: Final = -1
+"""Of batches that a broker made itself."""
+NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
+
+BATCH: Final = struct.Struct(">iiqqq")
+WINDOW_BYTES: Final = WINDOW * BATCH.size
+_SNAPSHOT_START: Final = struct.Struct(">4sI")  # magic, crc of the rest
+_COUNT: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhqB")  # id, epoch, heard, batches: before PST3 without a transaction
+_PRODUCER_ENTRY: Final = struct.Struct(">qhqBiq")  # the same, coordinator epoch, first offset
+_ENDED: Final = struct.Struct(">qq")  # first offset, marker: after all producers, since PST3
+_MAGIC: Final = b"PST3"
+_MAGIC_BEFORE: Final = b"PSP2"
+
+
+class SentBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Producer(NamedTuple):
+    """One producer id: its epoch, its last batches, its transaction, and when it was last heard of."""
+
+    epoch: int
+    heard_ms: int = 0
+    window: bytes = b""
+    """Its last batches, packed, oldest first."""
+    next_sequence: int = 0
+    """The sequence that its next batch must have, if there is a batch in the window."""
+    first_offset: int = NO_OFFSET
+    """Where its open transaction begins, if it has one."""
+    coordinator_epoch: int = NO_EPOCH
+    """Of whoever ended its last transaction."""
+    marker_offset: int = NO_OFFSET
+    """Of the end of its last transaction, as far as this process knows."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it has ever begun or ended a transaction here."""
+        return self.first_offset >= 0 or self.coordinator_epoch >= 0
+
+    @property
+    def batches(self) -> list[SentBatch]:
+        """Its last batches, oldest first."""
+        return [SentBatch._make(fields) for fields in BATCH.iter_unpack(self.window)]
+
+
+def sequence_after(sequence: int) -> int:
+    """Sequences count up to 2^31-1 and begin again at 0."""
+    return (sequence + 1) % SEQUENCE_SPAN
+
+
+class FrozenProducers(NamedTuple):
+    """All producers of a partition at one offset. Encoding takes time by the producer; a thread may do it."""
+
+    by_id: Mapping[int, Producer]
+    ended: Sequence[tuple[int, int]]
+    """First offsets and markers of transactions that have ended and may not be decided yet."""
+
+    def encode(self) -> bytes:
+        """The snapshot's bytes, with a checksum."""
+        parts = [_COUNT.pack(len(self.by_id))]
+        for producer_id, (epoch, heard_ms, window, _, first_offset, coordinator_epoch, _) in self.by_id.items():
+            count = len(window) // BATCH.size
+            parts.append(_PRODUCER_ENTRY.pack(producer_id, epoch, heard_ms, count, coordinator_epoch, first_offset))
+            parts.append(window)
+        parts.extend(_ENDED.pack(*ended) for ended in self.ended)
+        body = b"".join(parts)
+        return _SNAPSHOT_START.pack(_MAGIC, zlib.crc32(body)) + body
+
+    @classmethod
+    def decode(cls, data: bytes) -> "FrozenProducers | None":
+        """What `encode` gave, or None if the bytes are damaged."""
+        at = _SNAPSHOT_START.size
+        if len(data) < at + _COUNT.size:
+            return None
+        magic, crc = _SNAPSHOT_START.unpack_from(data)
+        if magic not in (_MAGIC, _MAGIC_BEFORE) or zlib.crc32(memoryview(data)[at:]) != crc:
+            return None
+        by_id: dict[int, Producer] = {}
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(count):
+            first_offset, coordinator_epoch = NO_OFFSET, NO_EPOCH
+            if magic == _MAGIC:
+                entry = _PRODUCER_ENTRY.unpack_from(data, at)
+                producer_id, epoch, heard_ms, batches, coordinator_epoch, first_offset = entry
+                at += _PRODUCER_ENTRY.size
+            else:
+                producer_id, epoch, heard_ms, batches = _PRODUCER.unpack_from(data, at)
+                at += _PRODUCER.size
+            window = data[at : at + batches * BATCH.size]
+            at += len(window)
+            newest = BATCH.unpack_from(window, len(window) - BATCH.size)[1] if window else NO_SEQUENCE
+            by_id[producer_id] = Producer(
+                epoch, heard_ms, window, sequence_after(newest), first_offset, coordinator_epoch
+            )
+        return cls(by_id, list(_ENDED.iter_unpack(memoryview(data)[at:])))

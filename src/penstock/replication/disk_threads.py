@@ -1,0 +1,76 @@
+"""Threads for work that waits for the disk: fsyncs, logs that are opened and removed, compaction.
+
+They are not the threads of cold reads and decompression: a disk whose fsync takes seconds would keep those waiting,
+and with them consumers that need no fsync at all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from penstock.foundation.errors import StorageError
+from penstock.log.io_queue import Outcome, Work
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+COUNT: Final = 8
+"""More than cores: they wait. Of one log one job runs at a time, of the broker's own work (opening, removing, closing
+and compacting logs) a few, so that flushes of other logs always find a thread."""
+
+
+class DiskThreads:
+    """A runner of IoQueues. Owned by the event loop's thread."""
+
+    def __init__(self, count: int = COUNT) -> None:
+        self._pool: Final = ThreadPoolExecutor(count, thread_name_prefix="penstock-disk")
+        self.trash: Final = ThreadPoolExecutor(1, thread_name_prefix="penstock-trash")
+        """Frees the space of files that were removed: that may take long, and nobody waits for it."""
+        self._running = 0
+        self._idle: list[asyncio.Future[None]] = []
+
+    def run(self, work: Work, done: Callable[[Outcome], None]) -> None:
+        """Do the work on a thread, then call `done` on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._running += 1
+        future = self._pool.submit(Outcome.of, work)
+        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_done, ended, done))
+
+    def _on_done(self, ended: "Future[Outcome]", done: Callable[[Outcome], None]) -> None:
+        mistake = ended.exception()
+        if mistake is not None:  # whoever waits must not wait for ever
+            logger.error("disk_work_failed", exc_info=mistake)
+        try:
+            done(ended.result() if mistake is None else Outcome(error=StorageError(f"disk work failed: {mistake!r}")))
+        finally:
+            self._on_ended()
+
+    def _on_ended(self, ended: object = None) -> None:
+        self._running -= 1
+        if not self._running:
+            idle, self._idle = self._idle, []
+            for waiter in idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Returns or raises what some work does. If the caller is cancelled meanwhile, it is done all the same."""
+        self._running += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future.add_done_callback(self._on_ended)
+        return await asyncio.shield(future)
+
+    async def idle(self) -> None:
+        """Return when no work is under way, nor has any been begun by what has ended."""
+        while self._running:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def shutdown(self) -> None:
+        """Wait for the threads to end. What is left in the trash, the next start removes."""
+        self._pool.shutdown()
+        self.trash.shutdown(cancel_futures=True)

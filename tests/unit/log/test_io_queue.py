@@ -1,0 +1,194 @@
+"""Disk jobs of a log: one at a time, in order, off the event loop."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from penstock.foundation.errors import StorageError
+from penstock.log.io_queue import IoQueue, Outcome
+from penstock.log.log import Log
+from tests.simulation.disk import FakeDisk
+from tests.simulation.threads import FakeThreads
+
+from .making import NOW_MS, append, batch, offsets_in, open_at, sent, sync
+from .test_taking_away import filled, reopened
+
+
+def threaded() -> tuple[IoQueue, FakeThreads, list[str]]:
+    threads = FakeThreads(Random(1))
+    return IoQueue(threads.run), threads, []
+
+
+def job(queue: IoQueue, name: str, told: list[str], fails: bool = False) -> None:
+    def work() -> str:
+        told.append(f"{name} works")
+        if fails:
+            raise StorageError("no space left")
+        return name
+
+    def begin() -> Callable[[], str]:
+        told.append(f"{name} begins")
+        return work
+
+    def end(outcome: Outcome) -> None:
+        told.append(f"{name} ends" if outcome.error is None else f"{name} fails: {outcome.error}")
+
+    queue.add(begin, end)
+
+
+def test_jobs_run_one_after_another() -> None:
+    queue, threads, told = threaded()
+    for name in ("a", "b"):
+        job(queue, name, told)
+    assert told == ["a begins"]
+    assert queue.is_busy
+    threads.run_all()
+    assert told == [f"{name} {what}" for name in ("a", "b") for what in ("begins", "works", "ends")]
+    assert not queue.is_busy
+
+
+def test_without_threads_a_job_is_done_at_once() -> None:
+    queue, told = IoQueue(), list[str]()
+    job(queue, "a", told)
+    assert told == ["a begins", "a works", "a ends"]
+    assert not queue.is_busy
+
+
+def test_a_job_that_another_one_adds_waits_for_its_turn() -> None:
+    queue, threads, told = threaded()
+    queue.add_work(lambda: told.append("works"), lambda outcome: job(queue, "last", told))
+    job(queue, "next", told)
+    threads.run_all()
+    assert [line for line in told if "begins" in line] == ["next begins", "last begins"]
+
+
+def test_a_job_that_fails_does_not_keep_others_from_running() -> None:
+    queue, threads, told = threaded()
+    job(queue, "a", told, fails=True)
+    job(queue, "b", told)
+    threads.run_all()
+    assert told[2:] == ["a fails: no space left", "b begins", "b works", "b ends"]
+
+
+def test_a_job_that_cannot_begin_fails() -> None:
+    queue, _, told = threaded()
+
+    def begin() -> None:
+        raise StorageError("no space left")
+
+    queue.add(begin, lambda outcome: told.append(str(outcome.error)))
+    assert told == ["no space left"]
+    assert not queue.is_busy
+
+
+def test_a_job_with_nothing_left_to_do_is_passed_over() -> None:
+    queue, threads, told = threaded()
+    queue.add(lambda: None, lambda outcome: told.append("ended"))
+    job(queue, "b", told)
+    threads.run_all()
+    assert told == ["b begins", "b works", "b ends"]
+
+
+def test_a_queue_that_is_stopped_ends_the_job_that_runs_and_drops_the_others() -> None:
+    queue, threads, told = threaded()
+    for name in ("a", "b"):
+        job(queue, name, told)
+    queue.stop(lambda: told.append("stopped"))
+    job(queue, "c", told)
+    assert told[1:] == [f"{name} fails: the log is being closed" for name in ("b", "c")]
+    threads.run_all()
+    assert told[3:] == ["a works", "a ends", "stopped"]
+
+
+def test_a_queue_without_jobs_is_stopped_at_once() -> None:
+    queue, _, told = threaded()
+    queue.stop(lambda: told.append("stopped"))
+    assert told == ["stopped"]
+
+
+# -- the jobs of a log
+
+
+def sync_soon(log: Log) -> None:
+    ticket = log.begin_sync()
+    log.io.add_work(ticket.run, lambda outcome: log.end_sync(ticket))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sync_that_began_before_segments_were_dropped_does_not_deny_the_gap(seed: int) -> None:
+    """It used to write the newest synced mark, which said that nothing is missing: damage, after power loss."""
+    disk, threads = FakeDisk(Random(seed)), FakeThreads(Random(seed))
+    log = filled(disk)
+    sync(log)
+    log.io = IoQueue(threads.run)
+    append(log, b"more")
+    sync_soon(log)
+    log.drop_finished({segment.base_offset for segment in log.segments[1:-1]}, NOW_MS)
+    threads.run_all()
+    assert log.checkpoint.has_holes
+    disk.sync_folder("")
+    disk.lose_power()
+    assert offsets_in(reopened(disk, "boot-2"))[-1] == 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_loss_before_trimmed_segments_are_removed_is_no_damage(seed: int) -> None:
+    """They are not synced any more, though what comes after them is."""
+    disk, threads = FakeDisk(Random(seed)), FakeThreads(Random(seed))
+    log = filled(disk)
+    log.io = IoQueue(threads.run)
+    log.io.add_work(lambda: None)
+    log.trim(log.segments[3].base_offset + 1)
+    start = log.start_offset
+    log.sync()
+    disk.lose_power()
+    again = reopened(disk, "boot-2")
+    assert (again.start_offset, again.end_offset) == (start, 20)
+    assert offsets_in(again) == list(range(start, 20))
+
+
+def logs_in(disk: FakeDisk, log: Log) -> list[str]:
+    return [name for name in disk.names(log.folder) if name.endswith(".log")]
+
+
+def test_segments_are_trimmed_for_readers_before_their_files_are_removed() -> None:
+    disk, threads = FakeDisk(Random(1)), FakeThreads(Random(1))
+    log = filled(disk)
+    log.io = IoQueue(threads.run)
+    before = logs_in(disk, log)
+    log.trim(15)
+    assert log.segments[0].base_offset <= 15
+    assert offsets_in(log)[0] == 15
+    assert logs_in(disk, log) == before
+    threads.run_all()
+    assert logs_in(disk, log) == before[-len(log.segments) :]
+
+
+def test_a_snapshot_is_of_when_it_was_asked_for() -> None:
+    disk, threads = FakeDisk(Random(1)), FakeThreads(Random(1))
+    log = open_at(disk)
+    log.io = IoQueue(threads.run)
+    log.append(sent(7, 0, b"x"), 0, 0)
+    log.snapshot_producers()
+    threads.step()
+    log.append(sent(7, 1, b"x"), 0, 0)
+    log.snapshot_producers()
+    log.append(batch(b"y"), 0, 0)
+    threads.run_all()
+    assert [name for name in disk.names(log.folder) if name.endswith("producers")] == ["0" * 19 + "2.producers"]
+
+
+def test_only_the_newest_of_the_snapshots_that_wait_is_written() -> None:
+    """A disk that hangs must not pile them up."""
+    disk, threads = FakeDisk(Random(1)), FakeThreads(Random(1))
+    log = open_at(disk)
+    log.io = IoQueue(threads.run)
+    log.io.add_work(lambda: None)
+    for sequence in range(10):
+        log.append(sent(7, sequence, b"x"), 0, 0)
+        log.snapshot_producers()
+    before = disk.operations
+    threads.run_all()
+    assert disk.operations - before <= 4
+    assert [name for name in disk.names(log.folder) if name.endswith("producers")] == ["0" * 18 + "10.producers"]
