@@ -143,17 +143,12 @@ async def run(settings: NodeSettings) -> None:
         stop.set()
 
     node = Node(settings, on_failure=fail)
-    # What start-up makes lives as long as the process: the collector need not look at it, which would take long where
-    # there are many partitions.
     gc.collect()
-    gc.disable()
-    try:
-        is_started = await _start_unless_told(node, stop, settings.data_dir)
-    finally:
-        gc.enable()
-    if not is_started:
+    gc.freeze()
+    if not await _start_unless_told(node, stop, settings.data_dir):
         click.echo("penstock is stopping")
         return
+    # What start-up has made lives as long as the process: the collector need not look at it again.
     gc.freeze()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
