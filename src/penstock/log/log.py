@@ -112,7 +112,7 @@ class Log(ShrinkingFiles):
                 if (
                     attributes & TRANSACTIONAL
                     and not settings.log_append_time
-                    and 0 <= latest_ms != sent.timestamp_ms
+                    and 0 <= latest_ms != sent.timestamp_ms >= 0
                 ):
                     raise _another(header, sent)
                 was_ms = sent.timestamp_ms if settings.log_append_time else -1

@@ -23,7 +23,7 @@ from penstock.log.producer_state import sequence_after as sequence_after
 from penstock.log.transactions import AbortedTransaction, OpenTransactions
 from penstock.records.batch import BatchHeader
 from penstock.records.build import Marker
-from penstock.records.layout import TRANSACTIONAL
+from penstock.records.layout import LOG_APPEND_TIME, TRANSACTIONAL
 
 REFUSED_MAX: Final = 1000
 PRODUCER_IDS_MAX: Final = 10_000
@@ -34,6 +34,9 @@ EVICTION_SHIFT: Final = 4
 """Of those that were looked at, one in 2^4 is evicted: the ones that were silent longest."""
 BUMPED: Final = 2
 """The transaction version from which on every marker has a new epoch (KIP-890)."""
+
+UNKNOWN_MS: Final = -1
+"""The time of a batch that compaction has taken records from: the latest one may be among them."""
 
 _pack: Final = BATCH.pack
 _new = tuple.__new__  # half the time of NamedTuple's own constructor
@@ -193,6 +196,8 @@ class Producers:
         if first >= 0:
             last = (first + header.last_offset_delta) % SEQUENCE_SPAN
         end = base_offset + header.last_offset_delta
+        if header.count <= header.last_offset_delta and not header.attributes & LOG_APPEND_TIME:
+            timestamp_ms = UNKNOWN_MS
         if len(window) >= WINDOW_BYTES:
             window = window[BATCH.size :]
         window += _pack(first, last, base_offset, end, timestamp_ms)

@@ -302,6 +302,7 @@ class Partitions:
             high_watermark=log.start_offset if log is not None else 0,  # how far it is committed, roles will tell
             companion_of=beside,
         )
+        partition.is_leader = False  # what it has is not committed before its role is known
         if log is None:
             logger.error("partition_offline partition=%s reason=%r", spec.name, found.reason)
             partition.offline_reason = found.reason

@@ -448,3 +448,24 @@ def test_several_passes_with_few_keys_each_lose_nothing() -> None:
         assert install(job, log, job.run())
         assert counting(log) == expected
     assert len(all_records(log)) < 24 * 4
+
+
+def test_a_batch_is_known_again_though_compaction_took_its_latest_record() -> None:
+    """Who reads the log back knows the time of what is left only."""
+    disk = FakeDisk(Random(1))
+    log = log_with(disk)
+    records = [Record(key=key, value=b"1", timestamp_ms=NOW_MS + at) for at, key in enumerate((b"a", b"b"))]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    repeated = bytearray(batch)
+    log.append(batch, 0, NOW_MS, may_begin=True)
+    end(log, 7, True)
+    put(log, ("b", b"2"))
+    end_segment(log)
+    compact(log)
+    assert [header.count for header in headers_from(log, 0) if header.base_offset == 0] == [1]
+    sync(log)
+    for name in disk.names(FOLDER):
+        if name.endswith(".producers"):
+            disk.remove(f"{FOLDER}/{name}")
+    disk.restart()
+    assert log_with(disk).append(repeated, 0, NOW_MS).repeated

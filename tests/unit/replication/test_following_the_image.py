@@ -353,3 +353,28 @@ def test_a_topic_that_is_deleted_while_a_log_is_truncated_is_removed_after_that(
     assert told == ["truncated"]
     assert not replica.is_online
     assert folders(tmp_path) == 0
+
+
+def test_nothing_is_committed_before_the_role_of_a_replica_is_known(tmp_path: Path) -> None:
+    """A flush that ends in between must not take what the log has for committed: the leader may not have it."""
+    first = Broker(tmp_path)
+    first.partitions.apply(image(topic()))
+    first.rest()
+    first.one().append(batch(b"never replicated"), NOW_MS)
+    first.close()
+
+    broker = Broker(tmp_path, slice_size=1)
+    followed = replace(topic(), partitions={0: state(OTHER, OTHER, ME)})
+    broker.partitions.apply(image(followed))
+    while not (found := list(broker.partitions)):
+        if not broker.threads.step():
+            broker.soon.run()
+    (replica,) = found
+    assert replica.log.end_offset == 1
+    assert replica.leader_epoch == -1, "its role is known already: this tests nothing"
+    replica.keep(replica.log.end_offset)
+    assert replica.high_watermark == 0
+    broker.rest()
+    assert replica.following is not None
+    assert replica.high_watermark == 0
+    broker.close()
