@@ -4,6 +4,7 @@ A tail that is torn is cut off. Damage before the checkpoint is never repaired b
 partition offline and says where the damage is.
 """
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -258,14 +259,12 @@ class _TailReader:
         start = max(self._start_offset, self._segments[0].base_offset)
         if start >= trusted:
             return True
-        last = max((n for n, segment in enumerate(self._segments) if segment.base_offset < trusted), default=0)
-        for segment, offset in ((self._segments[0], start), (self._segments[last], trusted - 1)):
-            place = segment.locate(offset)
-            if place is not None and place.base_offset < trusted and place.position + HEADER_BYTES <= segment.size:
-                header = read_header(segment.file.read(place.position, HEADER_BYTES))
-                if epochs.at(max(start, place.base_offset)) != header.leader_epoch:
-                    return False
-        return True
+        vouched = [segment for segment in self._segments if segment.base_offset < trusted]
+        return all(
+            epochs.at(max(start, header.base_offset)) == header.leader_epoch
+            for header in (_first_from(start, vouched), _first_from(trusted - 1, vouched[-1:]))
+            if header is not None and header.base_offset < trusted
+        )
 
     def read_from(self, trusted: int) -> int:
         """The offset at which the log ends."""
@@ -330,3 +329,12 @@ class _TailReader:
             self.cut_bytes += segment.size
             segment.remove()
         del self._segments[number:]
+
+
+def _first_from(offset: int, segments: Iterable[Segment]) -> BatchHeader | None:
+    """The first batch that holds an offset or lies behind it: in the first of the segments, or after a gap."""
+    for segment in segments:
+        place = segment.locate(offset)
+        if place is not None and place.position + HEADER_BYTES <= segment.size:
+            return read_header(segment.file.read(place.position, HEADER_BYTES))
+    return None

@@ -8,11 +8,25 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import OutOfOrderSequence
+from penstock.log.files import EPOCHS_FILE
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import ENDLESS, NOW_MS, append, committed_values, end, offsets_in, open_at, records_in, sent, sync, write
+from .making import (
+    ENDLESS,
+    FOLDER,
+    NOW_MS,
+    append,
+    committed_values,
+    end,
+    offsets_in,
+    open_at,
+    records_in,
+    sent,
+    sync,
+    write,
+)
 from .test_taking_away import filled, reopened
 
 
@@ -139,3 +153,22 @@ def test_what_producers_have_sent_is_known_though_the_log_is_cut_after_a_drop() 
     assert log.append(sent(7, 19, b"%0150d" % 19), 0, NOW_MS).repeated
     with pytest.raises(OutOfOrderSequence):
         log.append(sent(7, 25, b"x"), 0, NOW_MS)
+
+
+def test_epochs_are_read_anew_if_power_loss_brings_back_what_was_trimmed_behind_a_gap() -> None:
+    """The list of epochs was cut with the trim, and is newer than the mark of where the log begins."""
+    disk = MemoryDisk()
+    log = open_at(disk)
+    for epoch in range(1, 5):  # each in a segment of its own
+        append(log, b"a", b"b", epoch=epoch)
+        log.roll(NOW_MS)
+    append(log, b"last", epoch=5)
+    sync(log)
+    log.drop_finished({2}, NOW_MS)
+    log.trim(3)
+    assert bases(log) == [0, 4, 6, 8], "the first segment has nothing from offset 3 on: this tests nothing"
+    sync(log)
+    log.abandon()
+    disk.store(f"{FOLDER}/{EPOCHS_FILE}", b"[[4, 6], [5, 8]]")
+    again = open_at(disk, boot="after power loss")
+    assert [again.epochs.at(offset) for offset in (4, 6, 8)] == [3, 4, 5]
