@@ -28,14 +28,18 @@ test: $(STAMP)
 collected: $(STAMP)
 	@$(BIN)/pytest --collect-only -qq >.venv/collected || { tail -n 100 .venv/collected; exit 1; }
 
+# A test that hangs in a library that no signal reaches has its process ended, and the stacks of all threads are shown. Not
+# so for slow tests, which may take hours.
+HANGS := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
+
 # Most tests wait for processes, so that more workers than cores pay. A file stays with one: it shares its brokers. Files
 # are taken as they come: with the small ones last, as is the habit, those with few and long tests are waited for alone.
 test-others: $(STAMP)
-	$(BIN)/pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 20 --ignore tests/spark
+	$(BIN)/pytest -m 'not slow' $(HANGS) -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 20 --ignore tests/spark
 
 # They share one session.
 test-spark: $(STAMP)
-	$(BIN)/pytest -m 'not slow' --durations 10 tests/spark
+	$(BIN)/pytest -m 'not slow' $(HANGS) --durations 10 tests/spark
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
