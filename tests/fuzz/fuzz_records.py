@@ -5,20 +5,23 @@ Not a part of `make test`; see fuzz_wire.py for how to install and run it:
     python tests/fuzz/fuzz_records.py -max_total_time=600
 
 A batch that the fuzzer makes up rarely has the right CRC, so each one is sealed before it is read. Anything but an
-answer or a PenstockError is a crash; so are two twins that do not agree.
+answer or a PenstockError is a crash; so are two twins that do not agree. It begins with seeds: batches that claim
+more records than they have, that grow a thousandfold when they are decompressed, and with very many headers.
 """
 
 import contextlib
-import sys
+from collections.abc import Iterator
 
 import atheris
+from corpus import run
 
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.foundation.errors import PenstockError
     from penstock.records import kernel
     from penstock.records.batch import ATTRIBUTES_AT, CRC_AT, batches, read_client_batch, read_header
-    from penstock.records.build import read_records
+    from penstock.records.build import Record, build_batch, read_records
     from penstock.records.columns import decode_columns, header_column, select_records
+    from penstock.records.compression import Codec, compress
     from penstock.records.layout import HEADER_BYTES
 
 from crc32c import crc32c
@@ -75,6 +78,20 @@ def fuzz(data: bytes) -> None:
         read_records(batch, DECOMPRESSED_BYTES_MAX)
 
 
+def seeds() -> Iterator[bytes]:
+    headers = (("h", b""),) * 2000
+    records = [Record(key=b"k", value=b"v" * 50, headers=(("tag", b"a"),), timestamp_ms=1)] * 20
+    for codec in Codec:
+        plain = build_batch(records, codec=codec)
+        yield bytes(plain)
+        yield bytes(build_batch([Record(key=None, value=b"", headers=headers, timestamp_ms=1)], codec=codec))
+        yield bytes(build_batch([Record(key=None, value=bytes(900_000), timestamp_ms=1)], codec=codec))
+        for count in (0, 21, 20_000_000, 2**31 - 1):  # what it claims to have
+            yield bytes(plain[: HEADER_BYTES - 4]) + count.to_bytes(4, "big") + bytes(plain[HEADER_BYTES:])
+        if codec is not Codec.NONE:
+            bomb = bytes(compress(codec, bytes(4 << 20)))
+            yield bytes(plain[:HEADER_BYTES]) + bomb
+
+
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, fuzz)
-    atheris.Fuzz()
+    run(fuzz, seeds())

@@ -8,11 +8,9 @@ takes longer than `-timeout` seconds. It begins with SEEDS, which once took long
 """
 
 import contextlib
-import sys
-import tempfile
-from pathlib import Path
 
 import atheris
+from corpus import run
 
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.cluster.queues import Queue, QueueSettings
@@ -182,10 +180,4 @@ def fuzz_http(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    corpus = Path(tempfile.mkdtemp(prefix="fuzz-sqs-"))
-    for number, seed in enumerate(SEEDS):
-        (corpus / f"seed-{number}").write_bytes(seed)
-    # A second folder is read from; what is found goes to the first one, if there is any.
-    folders = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    atheris.Setup([*sys.argv, *([] if folders else [tempfile.mkdtemp(prefix="fuzz-found-")]), str(corpus)], fuzz)
-    atheris.Fuzz()
+    run(fuzz, SEEDS)

@@ -5,22 +5,27 @@ Not a part of `make test`. atheris is not in the dev extra, because it has wheel
     pip install atheris
     python tests/fuzz/fuzz_wire.py -max_total_time=600
 
-Anything but an answer or MalformedRequest is a crash; so is an answer that we cannot write and read back.
+Anything but an answer or MalformedRequest is a crash; so is an answer that we cannot write and read back, and one
+that is read or written another way when that is cut into slices. It begins with seeds: counts that are not true, and
+very many elements.
 libFuzzer leaves the input of a crash in the file that it names; give that file as the argument to run it again.
 """
 
 import pkgutil
-import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 import atheris
+from corpus import run
 
 with atheris.instrument_imports(include=["penstock"]):
     import penstock.wire.messages
     from penstock.foundation.errors import MalformedRequest
-    from penstock.wire.codec import codec_of, decode, encode_bytes
+    from penstock.foundation.steps import run_steps
+    from penstock.wire.codec import ELEMENTS_MAX, codec_of, decode, decode_steps, encode_bytes, encode_steps
     from penstock.wire.frames import read_request_header, read_response, skip_tags
-    from penstock.wire.schema import REQUESTS, RESPONSES, message_of
+    from penstock.wire.schema import REQUESTS, RESPONSES, Buffer, message_of
+    from penstock.wire.source import TooManyElements
 
     for _module in pkgutil.iter_modules(penstock.wire.messages.__path__):
         import_module(f"penstock.wire.messages.{_module.name}")
@@ -53,9 +58,32 @@ def fuzz(data: bytes) -> None:
         return
 
 
+def seeds() -> Iterator[bytes]:
+    """For each message: counts of arrays that its bytes cannot hold, in both encodings, and thousands of elements."""
+    for number in range(len(MESSAGES)):
+        chosen = number.to_bytes(2, "big")
+        yield chosen + b"\x7f\xff\xff\xff" * 4
+        yield chosen + b"\xff\xff\xff\xff\x0f" * 4
+        yield chosen + bytes(8) + b"\x7f\xff\xff\xff" + bytes(64)
+        yield chosen + b"\x00\x00\x10\x00" * 2 + bytes(12_000)
+        yield chosen + b"\x01\x81\x20" + b"\x01" * 12_000
+
+
 def fuzz_message(cls: type, version: int, data: bytes) -> None:
-    found = decode(cls, version, data)
+    try:
+        found = decode(cls, version, data, elements_max=ELEMENTS_MAX)
+    except TooManyElements:
+        found = None
+    try:
+        sliced = run_steps(decode_steps(cls, version, data))
+    except MalformedRequest:
+        assert found is None, "refused in slices only"
+        raise
+    assert sliced == found
+    parts: list[Buffer] = []
+    run_steps(encode_steps(found, version, parts))
     written = encode_bytes(found, version)
+    assert b"".join(parts) == written
     assert decode(cls, version, written) == found
     assert encode_bytes(decode(cls, version, memoryview(data)), version) == written
 
@@ -81,5 +109,4 @@ def fuzz_response(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    atheris.Setup(sys.argv, fuzz)
-    atheris.Fuzz()
+    run(fuzz, seeds())
