@@ -39,12 +39,15 @@ class Checkpoint:
     """Everything below was compacted."""
     has_holes: bool = False
     """Compaction was here once: offsets may be missing between batches and between segments."""
+    is_truncating: bool = False
+    """A truncation was under way. If the process is killed in it, what was cut off may still be on the disk, and
+    power loss would bring it back in the place of what was appended since then."""
     boot_id: str = ""
 
     def cut_to(self, end_offset: int) -> "Checkpoint":
         """The mark of the log once it ends there."""
         synced_to, clean_to = min(self.synced_to, end_offset), min(self.clean_to, end_offset)
-        return replace(self, written_to=end_offset, synced_to=synced_to, clean_to=clean_to)
+        return replace(self, written_to=end_offset, synced_to=synced_to, clean_to=clean_to, is_truncating=False)
 
     def trusted_to(self, boot_id: str) -> int:
         return self.written_to if self.boot_id == boot_id else self.synced_to

@@ -108,6 +108,8 @@ def _save_marks(log: Log, found: Checkpoint | None) -> None:
         log.marks.reserve()
     if log.checkpoint != found or log.epochs_unsaved:
         log.save_checkpoint()
+    if found is not None and found.is_truncating:
+        log.sync()  # so that power loss does not bring back what was cut off
     for segment in log.segments:
         segment.index.release()
 

@@ -221,6 +221,7 @@ class ShrinkingFiles(LogFiles):
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
         self.decided_to = min(self.decided_to, offset)
-        self.checkpoint = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
-        self.marks.save(self.checkpoint)
-        self.marks.save_synced(self.checkpoint)
+        mark = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
+        self.marks.save(replace(mark, is_truncating=True))
+        self.marks.save_synced(mark)
+        self.checkpoint = mark

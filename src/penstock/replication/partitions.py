@@ -308,10 +308,8 @@ class Partitions:
             partition.offline_reason = found.reason
         elif spec.settings.storage is Storage.DISK:
             log.io = IoQueue(self._run)
-        if self.on_append is not None:
-            partition.on_append = self.on_append
-        if self.on_kept is not None:
-            partition.on_kept = self.on_kept
+        partition.on_append = self.on_append or partition.on_append
+        partition.on_kept = self.on_kept or partition.on_kept
         partition.on_returned = partial(self._look_again, place)
         return partition
 

@@ -1,6 +1,10 @@
-"""The tests' own power loss takes all that was not synced, and leaves what recovery accepts."""
+"""The tests' own power loss takes all that was not synced, and leaves what recovery accepts; kills before it."""
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from penstock.foundation.ids import TopicPartition
 from penstock.log.disk import OsDisk
@@ -8,8 +12,9 @@ from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.recovery import open_log
 from tests.power import BEFORE, lose_power
+from tests.simulation.disk import FakeDisk, Killed
 
-from .making import BOOT, NOW_MS, batch, settings, values_in
+from .making import BOOT, NOW_MS, append, batch, open_at, settings, sync, values_in
 
 ORDERS = LogFolder.path(TopicPartition("orders", 0), b"\1" * 16)
 
@@ -30,3 +35,26 @@ def test_what_was_synced_is_there_and_nothing_else(tmp_path: Path) -> None:
     assert values_in(again) == [b"synced"]
     assert again.checkpoint.boot_id == BOOT != BEFORE
     again.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_truncated_stays_gone_though_the_process_was_killed_and_then_power_lost(seed: int) -> None:
+    """A cut that was not synced before the process was killed is not undone by power loss, once others took over."""
+    for die_after in range(1, 40):
+        disk = FakeDisk(Random(seed))
+        log = open_at(disk)
+        for value in (b"kept", b"old-1", b"old-2"):
+            append(log, value, epoch=1)
+        sync(log)
+        disk.die_after(die_after)
+        with suppress(Killed):
+            log.truncate(1, NOW_MS)
+        disk.restart()
+        again = open_at(disk)
+        if again.end_offset == 1:
+            append(again, b"new-1", epoch=2)
+            append(again, b"new-2", epoch=2)
+        expected = values_in(again)
+        disk.lose_power()
+        found = values_in(open_at(disk, boot="after power loss"))
+        assert found == expected[: len(found)], f"killed in operation {die_after}"
