@@ -55,11 +55,11 @@ class FullBroker:
 
     def add_partitions(self) -> None:
         with self.connect() as raw:
-            answer = raw.ask(CreateTopicsRequest(topics=[_topic(WIDE, self.count)], timeout_ms=240_000), 7)
+            answer = raw.ask(CreateTopicsRequest(topics=[new_topic(WIDE, self.count)], timeout_ms=240_000), 7)
             assert answer.topics[0].error_code == 0, answer
 
     def add_topics(self) -> None:
-        wanted = [_topic(name, 1) for name in self.topics]
+        wanted = [new_topic(name, 1) for name in self.topics]
         with self.connect() as raw:
             answer = raw.ask(CreateTopicsRequest(topics=wanted, timeout_ms=240_000), 7)
             assert {topic.error_code for topic in answer.topics} == {0}
@@ -100,7 +100,8 @@ class FullBroker:
             assert {answer.status for answer in exchange(self.process.http, b"".join(batch), len(batch))} == {200}
 
 
-def _topic(name: str, partitions: int) -> CreatableTopic:
+def new_topic(name: str, partitions: int) -> CreatableTopic:
+    """A topic as CreateTopics asks for it."""
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
 
 
