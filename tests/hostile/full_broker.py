@@ -66,17 +66,17 @@ class FullBroker:
 
     def add_groups(self) -> None:
         with self.connect() as raw:
-            _find(raw, WIDE, 0)
+            find_coordinator(raw, WIDE, 0)
             ask_all(raw, [(commit(group, {WIDE: range(1)}), 8) for group in self.groups])
 
     def add_offsets(self) -> None:
         with self.connect() as raw:
-            _find(raw, WIDE, 0)
+            find_coordinator(raw, WIDE, 0)
             ask_all(raw, [(commit(WIDE, {WIDE: range(self.count)}), 8)])
 
     def add_transactional_ids(self) -> None:
         with self.connect() as raw:
-            _find(raw, WIDE, 1)
+            find_coordinator(raw, WIDE, 1)
             wanted = [
                 InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
                 for name in self.transactional_ids
@@ -105,7 +105,7 @@ def new_topic(name: str, partitions: int) -> CreatableTopic:
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
 
 
-def _find(raw: RawClient, key: str, kind: int) -> None:
+def find_coordinator(raw: RawClient, key: str, kind: int) -> None:
     """Has the coordinators' internal topic created, and waits for its leader."""
     for _ in range(1000):
         if not raw.ask(FindCoordinatorRequest(coordinator_keys=[key], key_type=kind), 4).coordinators[0].error_code:

@@ -56,4 +56,5 @@ def test_a_share_session_with_many_partitions_does_not_hold_the_loop(
         member.close_connection()
         found_again = other.fetch(max_wait_ms=120_000)
         assert found_again
+    other.close_connection()
     print_worst(probe)
