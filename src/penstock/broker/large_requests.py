@@ -90,6 +90,8 @@ SLICED_BY_HANDLER: Final = frozenset(
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
     )
 )
 """APIs whose handlers take requests with any number of elements, and let the loop breathe."""
