@@ -1,14 +1,15 @@
 """Asking coordinators: a request becomes a command of the state machine that decides, and its reply the answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import HungUp
-from penstock.replication.runtime import Answer
+from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
 
 Refuse = Callable[[PenstockError], Any]
@@ -44,16 +45,54 @@ def ask_to_wait(runtimes: StateRuntimes, group_id: str, request: Any, call: Call
 
 
 def ask_each(
+    broker: Broker,
     runtimes: StateRuntimes,
     parts: Sequence[tuple[str, Any]],
     call: Call,
     refuse: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
-) -> None:
-    """Have coordinators answer parts of a request, each found by its key; the call gets what is merged of them."""
+) -> Awaitable[None] | None:
+    """Have coordinators answer parts of a request, each found by its key; the call gets what is merged of them.
+
+    Each part may be large: where there are several, they are asked for in time slices.
+    """
     gathering = Gathering(call, len(parts), merge)
-    for number, (key, part) in enumerate(parts):
-        runtimes.submit(key, command(part, call), gathering.taker(number, partial(refuse, part)))
+    steps = (
+        partial(runtimes.submit, key, command(part, call), gathering.taker(number, partial(refuse, part)))
+        for number, (key, part) in enumerate(parts)
+    )
+    if len(parts) > 1:
+        return _in_slices(broker, steps)
+    for step in steps:
+        step()
+    return None
+
+
+async def _in_slices(broker: Broker, steps: Iterable[Callable[[], Any]]) -> None:
+    async with broker.slices as slices:
+        for step in steps:
+            step()
+            if slices.is_over:
+                await slices.next()
+
+
+async def ask_all(
+    broker: Broker,
+    runtimes: Sequence[StateRuntime],
+    request: Any,
+    call: Call,
+    refuse: Refuse,
+    merge: Callable[[list[Any]], Any],
+) -> None:
+    """Have each coordinator answer a request, in time slices; the call gets what is merged of the answers."""
+    gathering = Gathering(call, len(runtimes), merge)
+    await _in_slices(
+        broker,
+        (
+            partial(runtime.submit, command(request, call), gathering.taker(number, refuse))
+            for number, runtime in enumerate(runtimes)
+        ),
+    )
 
 
 class Gathering:

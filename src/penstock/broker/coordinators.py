@@ -3,7 +3,7 @@
 import logging
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from penstock.broker.internal_topic_watch import InternalTopicWatch
 from penstock.broker.markers import Markers
 from penstock.broker.peers import AskPeer
 from penstock.broker.settings import PAUSED
-from penstock.cluster.image import ClusterImage
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.foundation.spark_ids import coordinator_key
@@ -56,7 +56,7 @@ class Coordinators:
         self._configs = configs
         self._image = image
         self._new_member_id = new_member_id
-        self._topics: dict[bytes, str] = {}
+        self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _nothing
         """Does what share groups want done: see broker/share_states.py."""
@@ -118,10 +118,9 @@ class Coordinators:
             assert isinstance(runtime.machine, TransactionCoordinator)
             runtime.machine.settings = transaction_settings
             runtime.machine.coordinator_epoch = runtime.partition.leader_epoch
-        topics = {topic_id: topic.name for topic_id, topic in image.shown.items()}
-        deleted = {name for topic_id, name in self._topics.items() if topic_id not in topics}
-        self._topics = topics
-        self.groups.tell_all(TopicsChanged(deleted=frozenset(deleted)))
+        before, self._shown = self._shown, image.shown
+        deleted = frozenset(before[topic_id].name for topic_id in before.keys() - image.shown.keys())
+        self.groups.tell_all(TopicsChanged(deleted=deleted))
 
     def close(self) -> None:
         self.groups.close()

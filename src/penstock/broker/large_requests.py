@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.handlers.offset_fetch import distinct_groups
 from penstock.broker.registry import Api
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
@@ -53,7 +54,6 @@ _PARTITIONS: Final = _split("topics.partitions", "topics.partitions")
 SPLITS: Final[dict[int, Split]] = {
     ApiKey.PRODUCE: _split("topic_data.partition_data", "responses.partition_responses"),
     ApiKey.LIST_OFFSETS: _split("topics.partitions", "topics.partitions", 200),
-    ApiKey.METADATA: _split("topics", "topics", 400),
     ApiKey.OFFSET_COMMIT: _PARTITIONS,
     ApiKey.OFFSET_FETCH: _split(
         "groups.topics.partition_indexes|topics.partition_indexes", "groups.topics.partitions|topics.partitions"
@@ -69,7 +69,6 @@ SPLITS: Final[dict[int, Split]] = {
     ApiKey.TXN_OFFSET_COMMIT: _PARTITIONS,
     ApiKey.DESCRIBE_CONFIGS: _split("resources", "results", 40),
     ApiKey.ALTER_CONFIGS: _split("resources", "responses", 200),
-    ApiKey.DESCRIBE_LOG_DIRS: _split("topics.partitions", "results.topics.partitions"),
     ApiKey.CREATE_PARTITIONS: _split("topics", "results", 200),
     ApiKey.DELETE_GROUPS: _split("groups_names", "results", 200),
     ApiKey.ELECT_LEADERS: _split("topic_partitions.partitions", "replica_election_results.partition_result"),
@@ -77,7 +76,6 @@ SPLITS: Final[dict[int, Split]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _split("topics.partitions", "responses.partitions"),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _split("topics.partition_indexes", "topics.partitions"),
     ApiKey.OFFSET_DELETE: _PARTITIONS,
-    ApiKey.DESCRIBE_PRODUCERS: _split("topics.partition_indexes", "topics.partitions", 200),
     ApiKey.DESCRIBE_TRANSACTIONS: _split("transactional_ids", "transaction_states", 200),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _split("group_ids", "groups", 200),
     ApiKey.SHARE_GROUP_DESCRIBE: _split("group_ids", "groups", 200),
@@ -85,8 +83,27 @@ SPLITS: Final[dict[int, Split]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _split("topics.partitions", "responses.partitions"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _split("topics", "responses"),
 }
-SLICED_BY_HANDLER: Final = frozenset((ApiKey.FETCH,))
+SLICED_BY_HANDLER: Final = frozenset(
+    (
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    )
+)
 """APIs whose handlers take requests with any number of elements, and let the loop breathe."""
+
+
+DISTINCT: Final[dict[int, str]] = {
+    ApiKey.DESCRIBE_GROUPS: "groups",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "group_ids",
+    ApiKey.SHARE_GROUP_DESCRIBE: "group_ids",
+    ApiKey.DESCRIBE_TRANSACTIONS: "transactional_ids",
+}
+"""Arrays of names, each of which is answered once however often it is there: the answer about one may be large."""
 
 
 def inline_max(key: int) -> int:
@@ -107,6 +124,7 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
     """
     steps: Steps[Any] = decode_steps(api.request, call.version, frame, at, elements_max(api.key))
     request = await broker.slices.run(steps)
+    request = without_duplicates(api.key, request)
     split = SPLITS.get(api.key)
     if split is None:
         result = api.handler(request, call, broker)
@@ -125,6 +143,14 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
         call.answer(None)
         return None
     return joined.result()
+
+
+def without_duplicates(key: int, request: Any) -> Any:
+    """Drops what is asked for again, where the answer about one element may be large."""
+    if key == ApiKey.OFFSET_FETCH:
+        return distinct_groups(request)
+    name = DISTINCT.get(key)
+    return request if name is None else _with(request, name, list(dict.fromkeys(getattr(request, name))))
 
 
 async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:

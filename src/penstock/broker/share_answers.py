@@ -7,6 +7,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.share_partition import SharePartition, check_acknowledged
 from penstock.broker.share_sessions import Place, SessionKey, ShareSession
+from penstock.broker.slicing import in_turns
 from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
@@ -73,7 +74,8 @@ def settle_all(
         if not missing:
             then(outcome)
 
-    for place, batches in acknowledged.items():
+    def settle(place: Place) -> None:
+        batches = acknowledged[place]
         try:
             check_acknowledged(batches, version=version, is_renew=is_renew)
             found = SharePartition.find(broker, key.group_id, place)
@@ -82,6 +84,8 @@ def settle_all(
         else:
             found.settle(key.group_id, key.member_id, batches, partial(take, place))
 
+    in_turns(broker, list(acknowledged), settle)
+
 
 def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
     """A session is over: what its member has in hand goes to others.
@@ -89,12 +93,16 @@ def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
     What a member gives back when it closes it has not begun with. One that is suddenly gone may have died of it: such
     a delivery counts, so that a message that kills whoever gets it goes to the dead letters in the end.
     """
-    for place in session.partitions:
+    key = session.key
+
+    def give_back(place: Place) -> None:
         try:
-            found = SharePartition.find(broker, session.key.group_id, place)
+            found = SharePartition.find(broker, key.group_id, place)
         except PenstockError:
-            continue  # another broker has it: the deadlines pass there
-        found.give_back(session.key.group_id, session.key.member_id, is_undone=is_undone)
+            return  # another broker has it: the deadlines pass there
+        found.give_back(key.group_id, key.member_id, is_undone=is_undone)
+
+    in_turns(broker, list(session.partitions), give_back)
 
 
 def code_of(error: PenstockError | None) -> ErrorCode:

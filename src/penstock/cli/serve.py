@@ -21,6 +21,7 @@ from penstock.cli.common import parse_pairs
 from penstock.cli.log_bounds import LogBounds
 from penstock.cli.serve_settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
 from penstock.coordination.store import StoreUnavailable
+from penstock.foundation.collector import Collector
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.node import Node, NodeSettings
 
@@ -150,6 +151,7 @@ async def run(settings: NodeSettings) -> None:
         return
     # What start-up has made lives as long as the process: the collector need not look at it again.
     gc.freeze()
+    Collector().start()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
     click.echo(

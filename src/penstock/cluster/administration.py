@@ -175,6 +175,7 @@ async def _each(
             return ops
 
         await metadata.change(plan)
+        await asyncio.sleep(0)  # nothing is waited for where nothing changes
     return results
 
 

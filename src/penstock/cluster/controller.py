@@ -13,6 +13,7 @@ from penstock.cluster.elections import lead, prefers_another, settle
 from penstock.cluster.image import EMPTY, NO_LEADER, ClusterImage, PartitionState, Place, Topic
 from penstock.cluster.topics import OPERATIONS_MAX, plan_leftovers
 from penstock.coordination.store import Check, Op, Put
+from penstock.foundation.steps import Steps, run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,11 @@ class Controller:
 
     def decide(self, image: ClusterImage, now_ms: int) -> Orders:
         """Look at the image. The same orders again, until they are carried out or the image is another."""
-        self._look(image, now_ms)
+        run_steps(self.look(image, now_ms))
+        return self.orders(image, now_ms)
+
+    def orders(self, image: ClusterImage, now_ms: int) -> Orders:
+        """What is to be done about an image that was looked at."""
         room = OPERATIONS_MAX - 1
         changes = [*self._first(self._elections, room)]
         changes += self._first(self._others, room - len(changes))
@@ -97,11 +102,12 @@ class Controller:
 
     # -- what is to be done
 
-    def _look(self, image: ClusterImage, now_ms: int) -> None:
-        """Look at what has changed since the last look: everything, when brokers came or went."""
-        seen, self._seen = self._seen, image
+    def look(self, image: ClusterImage, now_ms: int) -> Steps[None]:
+        """Look at what has changed since the last look: everything, when brokers came or went. Interruptible."""
+        seen = self._seen
         everywhere = image.brokers is not seen.brokers or image.broker_configs is not seen.broker_configs
         if image.topics is seen.topics and not everywhere:
+            self._seen = image
             return
         for topic_id in seen.topics.keys() - image.topics.keys():
             for number in seen.topics[topic_id].partitions:
@@ -109,12 +115,15 @@ class Controller:
         for topic_id, topic in image.topics.items():
             before = seen.topics.get(topic_id)
             if everywhere or before is None:
-                self._look_at(image, topic, EMPTY, now_ms)
+                yield from self._look_at(image, topic, EMPTY, now_ms)
             elif topic is not before:
                 known = before.partitions if topic.configs == before.configs else EMPTY
-                self._look_at(image, topic, known, now_ms)
+                yield from self._look_at(image, topic, known, now_ms)
+        self._seen = image  # not before: a look that was broken off is begun again
 
-    def _look_at(self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int) -> None:
+    def _look_at(
+        self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int
+    ) -> Steps[None]:
         """Look at the partitions of a topic that are not as they are known."""
         brokers, unclean = image.brokers, self._is_unclean(topic)
         for number, state in topic.partitions.items():
@@ -131,6 +140,7 @@ class Controller:
                 self._imbalanced.pop(place, None)
             elif place not in self._imbalanced:
                 self._imbalanced[place] = now_ms
+            yield
 
     def _forget(self, place: Place) -> None:
         self._elections.pop(place, None)

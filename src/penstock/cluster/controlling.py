@@ -15,6 +15,7 @@ from penstock.cluster.registration import has_control, plan_take_control
 from penstock.coordination.store import Conflict, Op, Store, StoreUnavailable
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.time_slices import TimeSlices
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Controlling:
         self._clock = clock
         self._is_unclean = is_unclean
         self._settings = settings
+        self._slices = TimeSlices(clock.monotonic_s)
         self._controller: Controller | None = None
         self._epoch = 0
         self._changed = asyncio.Event()
@@ -93,7 +95,9 @@ class Controlling:
         if not has_control(image, self._node_id, broker_epoch):
             self._let_go()
             return await self._write(plan_take_control(image, self._node_id, broker_epoch))
-        orders = self._held(image).decide(image, self._clock.steady_ms())
+        controller = self._held(image)
+        await self._slices.run(controller.look(image, self._clock.steady_ms()))
+        orders = controller.orders(image, self._clock.steady_ms())
         self._wake_at_ms = orders.wake_at_ms
         written = await self._write(orders.ops)
         if written:

@@ -16,6 +16,16 @@ class TopicsChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveOffsets:
+    """A group is about to be deleted that has very many offsets: some of them go now.
+
+    The reply is how many do; 0 if the rest can go with the group. Raises what DeleteGroups answers.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HungUp:
     """Someone who waits has closed its connection: nobody would hear the answer."""
 

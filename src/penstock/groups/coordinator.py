@@ -26,8 +26,8 @@ from penstock.groups import (
     sharing,
     upgrading,
 )
-from penstock.groups.classic import RETRY_MS, ClassicGroup
-from penstock.groups.commands import HungUp, TopicsChanged
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.commands import HungUp, RemoveOffsets, TopicsChanged
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_members import JOINING
 from penstock.groups.consumer_requests import check_heartbeat
@@ -45,6 +45,7 @@ from penstock.groups.offsets import Offsets, offset_tombstone
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share import ShareGroup
+from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE, TopicChanges
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -81,8 +82,7 @@ class GroupCoordinator:
         self.offsets: Final = Offsets()
         self._drafts: dict[str, ConsumerGroup | ShareGroup] = {}
         """Groups that come into being if what was just decided is persisted."""
-        self._deleted: set[str] = set()
-        """Topics whose offsets are being removed."""
+        self._topic_changes = TopicChanges(self)
         self._sweep: Sweep | None = None
         self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
             JoinGroupRequest: self._join,
@@ -109,8 +109,10 @@ class GroupCoordinator:
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
         self._drafts.clear()
         if isinstance(command, TopicsChanged):
-            self._deleted |= command.deleted
+            self._topic_changes.note(command.deleted)
             return self._on_topics_changed(now_ms)
+        if isinstance(command, RemoveOffsets):
+            return self._remove_offsets(ticket, command.group_id)
         if isinstance(command, HungUp):
             group = self.groups.get(command.group_id)
             if isinstance(group, ClassicGroup):  # in others nobody waits
@@ -339,8 +341,8 @@ class GroupCoordinator:
         return _replying(ticket, DescribeGroupsResponse(groups=groups))
 
     def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        groups = [describing.listed(group_id, group) for group_id, group in self.groups.items()]
-        wanted = [group for group in groups if describing.is_wanted(group, ask.body)]
+        listed = (describing.listed(group_id, group) for group_id, group in self.groups.items())
+        wanted = list(filter(describing.filter_of(ask.body), listed))
         return _replying(ticket, ListGroupsResponse(error_code=0, groups=wanted))
 
     def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -359,39 +361,33 @@ class GroupCoordinator:
         out.reply(ticket, DeleteGroupsResponse(throttle_time_ms=0, results=results))
         return out.decision()
 
-    def _removal(self, group_id: str) -> list[StateRecord]:
+    def _remove_offsets(self, ticket: Ticket, group_id: str) -> Decision:
+        self._check_deletable(group_id)
+        places = self.offsets.places(group_id)
+        going = places[:TOMBSTONES_AT_ONCE] if len(places) > TOMBSTONES_AT_ONCE else []
+        persist = tuple(offset_tombstone(group_id, *place) for place in going)
+        return Decision(persist=persist, replies=(Reply(ticket, len(going)),))
+
+    def _check_deletable(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
         if not group.is_empty or isinstance(group, ShareGroup):  # of which one is deleted at a time
             raise NonEmptyGroup(f"group {group_id!r} has members; stop them first")
+        return group
+
+    def _removal(self, group_id: str) -> list[StateRecord]:
+        group = self._check_deletable(group_id)
         tombstones = [offset_tombstone(group_id, *place) for place in self.offsets.places(group_id)]
         return [*tombstones, *group.tombstones()]
 
     # -- topics and time
 
     def _on_topics_changed(self, now_ms: int) -> Decision:
-        """Offsets of topics that are gone go too, and consumer groups look at what they subscribe to."""
-        changes: list[StateRecord] = []
-        for topic in sorted(self._deleted):
-            stale = dict.fromkeys(self._stale_places(topic))
-            changes += (offset_tombstone(group_id, topic, number) for group_id, number in stale)
-        for group in self.groups.values():
-            if isinstance(group, ConsumerGroup | ShareGroup):
-                changes += group.topics_changed(now_ms).persist
-        if changes:
-            self._timers.set(TOPICS, now_ms + RETRY_MS)  # to see whether it was persisted
-        else:
-            self._deleted.clear()
-        return Decision(persist=tuple(changes))
-
-    def _stale_places(self, topic: str) -> list[tuple[str, int]]:
-        """Groups and partitions whose offsets are not those of the topic that has the name now."""
-        known = self.image.shown_by_name.get(topic)
-        topic_id = known.topic_id if known else None
-        offsets = list(self.offsets.of_topic(topic))
-        current = {(group_id, number) for group_id, number, found in offsets if found.topic_id == topic_id}
-        return [(group_id, number) for group_id, number, _ in offsets if (group_id, number) not in current]
+        piece = self._topic_changes.go_on(now_ms)
+        if piece.again_ms is not None:
+            self._timers.set(TOPICS, piece.again_ms)
+        return Decision(persist=piece.records)
 
     def _on_sweep(self, now_ms: int) -> Decision:
         if self._sweep is None:

@@ -1,5 +1,6 @@
 """DescribeGroups, ConsumerGroupDescribe and ListGroups: what is said about groups to those who are no members."""
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
@@ -93,8 +94,12 @@ def listed(group_id: str, group: Group) -> ListedGroup:
     )
 
 
-def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
-    """Whether a list is to have it. Names that no state or type has match nothing."""
+def filter_of(request: ListGroupsRequest) -> Callable[[ListedGroup], bool]:
+    """Says whether a list is to have a group. Names that no state or type has match nothing."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
-    return (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+
+    def is_wanted(group: ListedGroup) -> bool:
+        return (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+
+    return is_wanted

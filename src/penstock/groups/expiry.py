@@ -11,6 +11,9 @@ from penstock.groups.share import ShareGroup
 SWEEP_OFFSETS: Final = 5000
 """Looked at in one go, about; then the broker does other things."""
 
+EXPIRED_AT_ONCE: Final = 500
+"""Offsets of one group; the rest of them go in the next piece."""
+
 
 class Sweep:
     """One look at all groups that there were when it began, a piece at a time."""
@@ -18,6 +21,8 @@ class Sweep:
     def __init__(self, held: Holder) -> None:
         self._held = held
         self._left = list(held.groups)
+        self._counts: dict[str, int] = {}
+        """How many offsets groups had that were not finished in one go."""
 
     @property
     def is_over(self) -> bool:
@@ -31,9 +36,19 @@ class Sweep:
             group_id = self._left.pop()
             group = self._held.groups.get(group_id)
             if group is not None:
-                looked_at += 1 + sum(map(len, self._held.offsets.of_group(group_id).values()))
-                records += _expired(self._held, group_id, group, now_ms)
+                count = sum(map(len, self._held.offsets.of_group(group_id).values()))
+                looked_at += 1 + count
+                records += self._cut(group_id, count, _expired(self._held, group_id, group, now_ms))
         return tuple(records)
+
+    def _cut(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
+        """Limits what is written at once; the group is looked at again, unless nothing came of that the last time."""
+        if len(expired) <= EXPIRED_AT_ONCE:
+            return expired
+        if self._counts.get(group_id) != count:
+            self._counts[group_id] = count
+            self._left.append(group_id)
+        return expired[:EXPIRED_AT_ONCE]
 
 
 def _expired(held: Holder, group_id: str, group: Group, now_ms: int) -> list[StateRecord]:

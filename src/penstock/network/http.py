@@ -15,9 +15,11 @@ from time import monotonic
 from typing import Final, NamedTuple, cast
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
-from penstock.network.budget import Budget
+from penstock.network.budget import Loan, ReceiveBudget
 from penstock.network.heads import CONTINUE, connection_line, head
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
+from penstock.network.large import RATE_MIN
+from penstock.network.large_body import LargeBody
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ PIPELINED_MAX: Final = 32
 Nor is one whose requests that wait have more bytes than one body may have.
 """
 BUDGET_BYTES: Final = 256 << 20
-"""Of all large bodies that are on their way in, or waited for; who wants more is not read from for a while."""
+"""Of what has arrived of large bodies whose requests are not answered yet; beyond it most are not read from."""
 IDLE_S: Final = 75.0
 """A connection that says nothing for this long is closed; longer than load balancers wait by default.
 
@@ -59,8 +61,12 @@ class _Asked(NamedTuple):
     """HTTP/1.0, where staying connected is what must be said."""
     response: HttpResponse | None = None
     """If it is known already: what is wrong with a request that cannot be understood."""
-    loan: int = 0
-    """Bytes of the budget that its body has."""
+    loan: Loan | None = None
+    """What a large body holds of the budget."""
+
+    def release(self) -> None:
+        if self.loan is not None:
+            self.loan.close()
 
 
 class HttpListener:
@@ -77,7 +83,7 @@ class HttpListener:
         """`answer_surplus`: what those are answered that are beyond the bound; if it is nothing else, the refusal."""
         self.answer: Final = answer
         self._answer_surplus = answer_surplus
-        self.budget: Final = Budget(budget_bytes)
+        self.budget: Final = ReceiveBudget(budget_bytes)
         self.connections_max = connections_max
         self.connections: Final[set[HttpConnection]] = set()
         self.refused: Callable[[str], None] = lambda kind: None
@@ -125,10 +131,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_surplus = False
         """It is answered one request, and closed."""
         self._idle_s = IDLE_S
-        self._budget = listener.budget
-        self._loan = 0
-        self._wanted = 0
-        """Bytes of the budget that it waits for."""
+        self._body: LargeBody | None = None
+        """On its way in, if it is large."""
         self._reader = RequestReader(self)
         self._unparsed: bytes | memoryview = b""
         """Received, and left for the next turn."""
@@ -175,8 +179,7 @@ class HttpConnection(asyncio.Protocol):
         self._listener.left(self)
         self._transport = None
         self._drop_ready()
-        self._budget.give_back(self._loan)
-        self._loan = self._wanted = 0
+        self._drop_body()
         self._unparsed = b""
         for timer in (self._idle, self._next_turn):
             if timer is not None:
@@ -192,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
         left_s = (self._begun_s or self._heard_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_choked and self._transport is not None:
             self._transport.abort()  # it would never take the rest
-        elif left_s <= 0 and self._asked is None and not self._wanted:
+        elif left_s <= 0 and self._asked is None and not self._awaits_room:
             self.close()
         else:
             self._idle = self._loop.call_later(max(left_s, 1.0), self._look)
@@ -235,7 +238,7 @@ class HttpConnection(asyncio.Protocol):
             self._next_turn = None
         self._turn_ends_s, self._is_turn_over = monotonic() + TURN_S, False
         self._work()
-        while self._unparsed and not self._ready and not self._wanted:
+        while self._unparsed and not self._ready and not self._awaits_room:
             if self._is_turn_over:
                 self._yield()
                 break
@@ -258,24 +261,30 @@ class HttpConnection(asyncio.Protocol):
             self._fail(error.status, error.reason)
         if self._reader.is_reading and not self._begun_s:
             self._begun_s = self._heard_s
+        if self._body is not None:
+            self._body.receive(self._reader.body_bytes_received)
+            if self._body.awaits_room:
+                self._read_or_rest()
 
     def _read_or_rest(self) -> None:
         """Read on, unless the client is too far ahead of its answers."""
         if self._transport is None or self._transport.is_closing():
             return
         is_ahead = len(self._ready) >= PIPELINED_MAX or self._ready_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
-        rests = self._is_choked or is_ahead or self._wanted > 0
+        rests = self._is_choked or is_ahead or self._awaits_room
         if rests != self._is_paused:
             self._is_paused = rests
             if rests:
                 self._transport.pause_reading()
             else:
+                self._excuse()
                 self._transport.resume_reading()
 
     def _fail(self, status: HTTPStatus, reason: str) -> None:
         """Say what is wrong with what has come, after all that was asked before; then hang up."""
         if not self._is_ending:
             self._is_ending, self._unparsed = True, b""
+            self._drop_body()
             refusal = HttpResponse(status=status, body=reason.encode() + b"\n")
             self._take(_Asked(_NO_REQUEST, keeps_alive=False, is_old=False, response=refusal))
 
@@ -285,24 +294,18 @@ class HttpConnection(asyncio.Protocol):
         if self._is_ending:
             return
         if body_bytes > LARGE_BYTES:
-            self._borrow(body_bytes)
+            self._body = LargeBody(self._listener.budget, self._on_room, self._on_slow)
+            self._read_or_rest()
         if expects_continue:
             self._owes_continue = True
             self._ask_for_body()
 
-    def _borrow(self, size: int) -> None:
-        if self._budget.borrow(size, self._lent):
-            self._loan = size
-        else:
-            self._wanted = size
-            self._read_or_rest()
+    @property
+    def _awaits_room(self) -> bool:
+        return self._body is not None and self._body.awaits_room
 
-    def _lent(self, size: int) -> None:
-        """The budget has something for this connection, which may be gone, or have got its body after all."""
-        if size != self._wanted:
-            self._budget.give_back(size)
-            return
-        self._loan, self._wanted = size, 0
+    def _on_room(self) -> None:
+        """There is room for more of this connection's body."""
         self._begun_s = self._heard_s = self._loop.time()
         self._ask_for_body()
         if self._unparsed:
@@ -310,17 +313,35 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._read_or_rest()
 
+    def _on_slow(self) -> None:
+        """The body arrives too slowly, unless it is this side that keeps it waiting."""
+        if self._owes_continue or self._is_paused:
+            return
+        self._listener.refused("slow_http")
+        self._fail(HTTPStatus.REQUEST_TIMEOUT, f"a body arrives at {RATE_MIN} bytes per second at least")
+
+    def _excuse(self) -> None:
+        if self._body is not None:
+            self._body.excuse()
+
+    def _drop_body(self) -> None:
+        if self._body is not None:
+            self._body.drop()
+            self._body = None
+
     def _ask_for_body(self) -> None:
         """Tell a client to go on, when everything that it asked before is answered and there is room for more."""
-        is_busy = self._asked is not None or self._ready or self._wanted
+        is_busy = self._asked is not None or self._ready or self._awaits_room
         if self._owes_continue and not is_busy and self._transport is not None:
             self._owes_continue = False
+            self._excuse()
             self._transport.write(CONTINUE)
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
         if self._is_ending:
             return
-        loan, self._loan, self._wanted = self._loan, 0, 0
+        body, self._body = self._body, None
+        loan = None if body is None else body.complete(len(request.body))
         self._owes_continue, self._begun_s = False, 0.0
         self._take(_Asked(request, keeps_alive, is_old, None, loan))
 
@@ -348,8 +369,7 @@ class HttpConnection(asyncio.Protocol):
                 found = _FAILED
             if isinstance(found, HttpResponse):
                 self._write(asked, found)
-                if asked.loan:
-                    self._budget.give_back(asked.loan)
+                asked.release()
                 self._is_turn_over = monotonic() >= self._turn_ends_s
                 continue
             self._asked = asked
@@ -359,7 +379,7 @@ class HttpConnection(asyncio.Protocol):
     def _answered(self, waiting: "asyncio.Future[HttpResponse]") -> None:
         asked, self._asked, self._waiting = self._asked, None, None
         if asked is not None:
-            self._budget.give_back(asked.loan)
+            asked.release()
         if waiting.cancelled():  # the client has hung up, or the broker stops
             self.close()
             return
@@ -385,12 +405,13 @@ class HttpConnection(asyncio.Protocol):
             self._transport.writelines((start, response.body))
         if not keeps_alive:
             self._is_ending, self._unparsed = True, b""
+            self._drop_body()
             self._drop_ready()
             self._transport.close()
 
     def _drop_ready(self) -> None:
         """Nobody will read the answers."""
         for asked in self._ready:
-            self._budget.give_back(asked.loan)
+            asked.release()
         self._ready.clear()
         self._ready_bytes = 0

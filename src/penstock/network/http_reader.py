@@ -78,6 +78,11 @@ class RequestReader:
         """How much may be fed next: a piece of a body whose length is known costs little, however long it is."""
         return max(FEED_BYTES, self._body_bytes - len(self._body))
 
+    @property
+    def body_bytes_received(self) -> int:
+        """Of the request that is not complete."""
+        return len(self._body)
+
     def feed(self, data: bytes | memoryview) -> None:
         """Parses up to `feed_bytes_max` bytes. Raises BadRequest; nothing can be read after that."""
         try:

@@ -48,17 +48,41 @@ class Buffers:
         self._unneeded = len(self._spares)
 
 
+class ReceiveRate:
+    """Whether a large request arrives at RATE_MIN at least."""
+
+    __slots__ = ("_checked_bytes", "_checked_s")
+
+    def __init__(self) -> None:
+        self._checked_s = 0.0
+        self._checked_bytes = 0
+
+    def restart(self) -> None:
+        """The broker did not read for a while: the sender is not to blame."""
+        self._checked_s = 0.0
+
+    def is_slow(self, now_s: float, received_bytes: int) -> bool:
+        """Whether less than RATE_MIN arrived for RATE_S; to be asked now and then."""
+        if not self._checked_s:
+            self._checked_s, self._checked_bytes = now_s, received_bytes
+        elapsed_s = now_s - self._checked_s
+        if elapsed_s < RATE_S:
+            return False
+        arrived = received_bytes - self._checked_bytes
+        self._checked_s, self._checked_bytes = now_s, received_bytes
+        return arrived < RATE_MIN * elapsed_s
+
+
 class LargeRequest:
     """A request that arrives in pieces. Its memory is mapped, not filled: an announced length costs nothing."""
 
-    __slots__ = ("_buffer", "_checked_bytes", "_checked_s", "_have", "borrowed", "loan", "size")
+    __slots__ = ("_buffer", "_have", "_rate", "borrowed", "loan", "size")
 
     def __init__(self, size: int, buffer: memoryview, have: int, loan: Loan) -> None:
         self.size = size
         self._buffer = buffer
         self._have = have
-        self._checked_s = 0.0
-        self._checked_bytes = 0
+        self._rate = ReceiveRate()
         self.loan = loan
         self.borrowed: memoryview | None = None
         """A receive buffer to be given back when the request is done."""
@@ -93,15 +117,8 @@ class LargeRequest:
 
     def restart_clock(self) -> None:
         """The broker did not read for a while: the sender is not to blame."""
-        self._checked_s = 0.0
+        self._rate.restart()
 
     def is_slow(self, now_s: float) -> bool:
-        """Whether less than RATE_MIN arrived for RATE_S; to be asked now and then."""
-        if not self._checked_s:
-            self._checked_s, self._checked_bytes = now_s, self._have
-        elapsed_s = now_s - self._checked_s
-        if elapsed_s < RATE_S:
-            return False
-        arrived = self._have - self._checked_bytes
-        self._checked_s, self._checked_bytes = now_s, self._have
-        return arrived < RATE_MIN * elapsed_s
+        """Whether it arrives too slowly; to be asked now and then."""
+        return self._rate.is_slow(now_s, self._have)

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import InvalidRecord
+from penstock.foundation.steps import Steps
 from penstock.records import kernel
 from penstock.records.batch import assemble
 from penstock.records.columns import decode_columns
@@ -201,6 +202,45 @@ def build_rows(
     )
 
 
+def build_row_steps(
+    row: Row,
+    timestamp_ms: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> Steps[bytearray]:
+    """As `build_rows` of one record, which may have hundreds of thousands of headers; interruptible."""
+    key, value, headers = row
+    chunks: list[bytes] = []
+    parts: list[bytes] = []
+    entries = 0
+    for name, text in headers:
+        encoded = name.encode()
+        parts += (_varint(len(encoded)), encoded, *_nullable(text))
+        entries += 1
+        if entries % HEADERS_AT_ONCE == 0:
+            chunks.append(b"".join(parts))
+            parts.clear()
+            yield
+    start = b"".join([b"\x00\x00", _varint(0), *_nullable(key), *_nullable(value), _varint(entries)])
+    record = b"".join([start, *chunks, *parts])
+    return assemble(
+        _varint(len(record)) + record,
+        count=1,
+        attributes=0,
+        base_offset=0,
+        last_offset_delta=0,
+        leader_epoch=-1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+HEADERS_AT_ONCE: Final = 256
 _SMALL: Final = tuple(encode_varint(number) for number in range(4096))
 
 

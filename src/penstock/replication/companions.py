@@ -1,6 +1,6 @@
 """The state machines on companion logs: one for each partition that has one and a replica here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -43,6 +43,9 @@ class CompanionRuntimes(RuntimeSet[Place]):
         self._on_ready = on_ready
         self._on_gone = on_gone
         self._wants = wants
+        self._topics: Mapping[bytes, Topic] = {}
+        self._accompanied: list[Topic] = []
+        """Those of the topics that have companions of this kind."""
 
     def find(self, place: Place) -> StateRuntime | None:
         """Who decides about a partition, if it is here and has read everything back."""
@@ -61,10 +64,11 @@ class CompanionRuntimes(RuntimeSet[Place]):
     def apply(self, image: ClusterImage) -> None:
         led: dict[Place, Partition] = {}
         replicas: dict[Place, Partition] = {}
-        for topic_id, topic in image.topics.items():
-            if not topic.companion or not self._wants(topic):
-                continue
-            for partition in self._partitions.replicas.get(topic_id, {}).values():
+        if image.topics is not self._topics:
+            self._topics = image.topics
+            self._accompanied = [topic for topic in image.topics.values() if topic.companion and self._wants(topic)]
+        for topic in self._accompanied:
+            for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
                 if partition.companion is not None:
                     replicas[partition.place] = partition.companion
             for companion in self._partitions.companions.get(topic.companion, {}).values():

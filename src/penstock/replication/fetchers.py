@@ -11,6 +11,7 @@ from penstock.client.connection import Connection, ConnectionSettings, open_conn
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
+from penstock.replication.led_partitions import not_led
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -64,7 +65,7 @@ class Fetchers:
         followed when it has."""
         followed: dict[int, list[Partition]] = {}
         lagging: set[Partition] = set()
-        for partition in self._partitions:
+        for partition in not_led(self._partitions.replicas, self._partitions.by_id):
             if partition.following is not None:
                 state = image.state(partition.place)
                 is_current = state is not None and state.leader_epoch == partition.leader_epoch

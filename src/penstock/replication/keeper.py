@@ -13,7 +13,7 @@ from penstock.cluster.metadata import Metadata
 from penstock.coordination.store import Check, Conflict, Op, Put, Store
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
-from penstock.replication.leadership import IsrWish
+from penstock.replication.leadership import IsrWish, Leadership
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 
@@ -70,7 +70,7 @@ class IsrKeeper:
                 if not partition.is_lent:
                     self._resign(partition.place)
             elif lead is not None and (wish := lead.wish(now_ms, eligible)) is not None:
-                self._spawn(self._ask(partition, wish))
+                self._spawn(self._ask(partition, lead, wish))
         return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -95,9 +95,9 @@ class IsrKeeper:
             logger.warning("not_resigned partition=%d reason=%r", place.number, str(error))
             self._resigned.pop(place, None)
 
-    async def _ask(self, partition: Partition, wish: IsrWish) -> None:
-        lead = partition.leadership
-        assert lead is not None
+    async def _ask(self, partition: Partition, lead: Leadership, wish: IsrWish) -> None:
+        if partition.leadership is not lead:
+            return  # another broker was elected before this task began
         image = self._metadata.image
         key = keys.partition(*partition.place)
         ops: list[Op] = [Put(key, replace(lead.state, isr=wish.isr).dump(), wish.version)]

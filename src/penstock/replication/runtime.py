@@ -103,8 +103,8 @@ class StateRuntime:
 
     # -- taking over and giving up
 
-    async def load(self) -> None:
-        """Read everything back, then decide from there."""
+    async def load(self, on_read: Callable[[], None] = lambda: None) -> None:
+        """Read everything back, then decide from there. `on_read`: it was read, and waits to be committed."""
         has_more = True
         while has_more:
             try:
@@ -112,6 +112,7 @@ class StateRuntime:
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
             await asyncio.sleep(0)
+        on_read()
         begun = asyncio.Event()
         self.begin_when_committed(begun.set)
         await begun.wait()

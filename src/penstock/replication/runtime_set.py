@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 FOLLOW_S: Final = 0.5
 """How far those who stand by may be behind."""
+LOADS_MAX: Final = 16
+"""Logs that are read back at the same time."""
 RELOAD_MIN_S: Final = 1.0
 RELOAD_MAX_S: Final = 60.0
 """After how long a log that could not be read is read again: each time twice as long as before."""
@@ -62,6 +64,9 @@ class RuntimeSet(Generic[K]):
         self._standing: dict[K, StateRuntime] = {}
         self._stop_following: Callable[[], None] | None = None
         self._loads: dict[K, asyncio.Task[None]] = {}
+        self._to_load: dict[K, StateRuntime] = {}
+        """Those that wait until others have been read."""
+        self._reading: set[K] = set()
         self.failures: dict[K, Failure] = {}
         """Logs led here that could not be read; they are read again."""
         self.skipped_count = 0
@@ -79,7 +84,7 @@ class RuntimeSet(Generic[K]):
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loads)
+        return bool(self._loads or self._to_load)
 
     @property
     def unloaded(self) -> Counter[str]:
@@ -92,8 +97,13 @@ class RuntimeSet(Generic[K]):
 
     async def settle(self) -> None:
         """Return when everything that is being read back now has been."""
-        if self._loads:
-            await asyncio.wait(list(self._loads.values()))
+        left = {*self._loads, *self._to_load}
+        while left:
+            tasks = [self._loads[key] for key in left if key in self._loads]
+            if tasks:
+                await asyncio.wait(tasks)
+            await asyncio.sleep(0)  # until those that have waited have begun
+            left &= {*self._loads, *self._to_load}
 
     # -- taking over and giving up
 
@@ -180,17 +190,31 @@ class RuntimeSet(Generic[K]):
     # -- loading
 
     def _start_load(self, key: K, runtime: StateRuntime) -> None:
-        task = self._loads[key] = asyncio.get_running_loop().create_task(runtime.load())
+        """A few at a time: thousands that are read side by side would hold the event loop in each of their steps."""
+        if len(self._reading) >= LOADS_MAX:
+            self._to_load[key] = runtime
+            return
+        self._reading.add(key)
+        task = self._loads[key] = asyncio.get_running_loop().create_task(runtime.load(lambda: self._on_read(key)))
         task.add_done_callback(lambda done: self._on_loaded(key, runtime, done))
 
+    def _on_read(self, key: K) -> None:
+        """Another one may begin to be read."""
+        self._reading.discard(key)
+        while self._to_load and len(self._reading) < LOADS_MAX:
+            waiting = next(iter(self._to_load))
+            self._start_load(waiting, self._to_load.pop(waiting))
+
     def _stop_load(self, key: K) -> None:
+        self._to_load.pop(key, None)
         task = self._loads.pop(key, None)
         if task is not None:
             task.cancel()
 
     def _on_loaded(self, key: K, runtime: StateRuntime, task: asyncio.Task[None]) -> None:
-        if self._loads.get(key) is task:
-            del self._loads[key]
+        if self._loads.get(key, task) is task:
+            self._loads.pop(key, None)
+            self._on_read(key)
         if task.cancelled() or self._running.get(key) is not runtime:
             return
         error = task.exception()
@@ -236,6 +260,7 @@ class RuntimeSet(Generic[K]):
             runtime.tell(command)
 
     def close(self) -> None:
+        self._to_load.clear()
         for key in list(self._loads):
             self._stop_load(key)
         for key in list(self.failures):

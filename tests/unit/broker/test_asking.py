@@ -1,7 +1,7 @@
 """Asking coordinators: handlers of the group APIs, over real runtimes on real logs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from penstock.broker.call import Call
 from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.time_slices import TimeSlices
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.errors import InvalidGroupId
 from penstock.replication.runtimes import StateRuntimes
@@ -53,6 +54,28 @@ GROUPS = ["a", "b", "c", "d", "e"]
 load_handlers()
 
 
+class EndlessSlice(TimeSlices):
+    """A time slice that is never over, and that nobody waits for."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: -1.0)
+
+    async def resume(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Runs what need not wait for anything."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
 class Desk:
     """A broker as far as groups are concerned, and calls that come to it."""
 
@@ -73,7 +96,7 @@ class Desk:
             threads=world.threads,
             perform=lambda effect: None,
         )
-        self.broker = cast(Broker, SimpleNamespace(groups=self.groups))
+        self.broker = cast(Broker, SimpleNamespace(groups=self.groups, slices=EndlessSlice()))
 
     def _timer(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
         self.timers.append(action)
@@ -92,6 +115,8 @@ class Desk:
         request = decode(api.request, version, encode_bytes(request, version))
         asked = Asked(key, version)
         result = api.handler(request, asked.call, self.broker)
+        if isinstance(result, Coroutine):
+            result = _run(result)
         if result is not None:
             asked.call.answer(result)
         return asked

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.large_requests import SPLITS, Joined, Split, cut
+from penstock.broker.large_requests import SPLITS, Joined, Split, cut, without_duplicates
 from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -107,13 +107,22 @@ def test_an_answer_that_fails_as_a_whole_is_the_answer() -> None:
 
 def test_pieces_ask_for_the_same_as_the_whole() -> None:
     names = [f"topic-{number}" for number in range(1000)]
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names], include_topic_authorized_operations=True
-    )
-    pieces: list[Any] = [part for part, _ in cut(request, SPLITS[ApiKey.METADATA])]
-    assert [topic.name for part in pieces for topic in part.topics] == names
-    assert all(part.include_topic_authorized_operations for part in pieces)
-    assert max(len(part.topics) for part in pieces) <= SPLITS[ApiKey.METADATA].piece
+    request = DescribeGroupsRequest(groups=names, include_authorized_operations=True)
+    pieces: list[Any] = [part for part, _ in cut(request, SPLITS[ApiKey.DESCRIBE_GROUPS])]
+    assert [name for part in pieces for name in part.groups] == names
+    assert all(part.include_authorized_operations for part in pieces)
+    assert max(len(part.groups) for part in pieces) <= SPLITS[ApiKey.DESCRIBE_GROUPS].piece
+
+
+def test_what_is_asked_for_again_is_dropped_where_the_answer_may_be_large() -> None:
+    described = without_duplicates(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["a", "b", "a"]))
+    assert described.groups == ["a", "b"]
+    some = OffsetFetchRequestGroup(group_id="a", topics=[])
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in "aba"]
+    fetched = without_duplicates(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=[some, *groups, some]))
+    assert fetched.groups == [some, groups[0], groups[1], some]
+    produced = ProduceRequest(acks=1, timeout_ms=1, topic_data=[])
+    assert without_duplicates(ApiKey.PRODUCE, produced) is produced
 
 
 def test_topics_without_partitions_are_cut_too() -> None:

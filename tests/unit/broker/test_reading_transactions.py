@@ -372,7 +372,7 @@ async def test_open_transactions_are_described(tmp_path: Path) -> None:
         desk.write(8, b"d")
         desk.end(8, False, coordinator=5)
         request = DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])])
-        response = describe_producers(request, desk.call(ApiKey.DESCRIBE_PRODUCERS, 0).call, desk.broker)
+        response = await describe_producers(request, desk.call(ApiKey.DESCRIBE_PRODUCERS, 0).call, desk.broker)
         (topic,) = response.topics
         (partition,) = topic.partitions
         found = {

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
-from penstock.network import http
+from penstock.network import http, large, large_body
 from penstock.network.http import LARGE_BYTES, PIPELINED_MAX, HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.network.site import Site
@@ -62,7 +62,7 @@ async def serving(
     server.close()
     await server.wait_closed()
     async with asyncio.timeout(PATIENCE_S):  # whatever became of them, nothing is left lent
-        while listener.connections or listener.budget.lent_bytes:  # noqa: ASYNC110
+        while listener.connections or listener.budget.held_bytes:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
@@ -413,46 +413,100 @@ async def test_a_client_that_does_not_read_is_not_answered_on_and_on() -> None:
         assert answered == 201
 
 
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 async def test_large_bodies_wait_for_each_other() -> None:
     size = 2 * LARGE_BYTES
-    listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size + 1)
-    async with serving(listener) as connected, connected() as first, connected() as second:
+    listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size)
+    budget = listener.budget
+    async with serving(listener) as connected, connected() as first, connected() as second, connected() as third:
         head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size
-        first.send(head)
-        assert await first.head() == (100, {})
-        assert listener.budget.lent_bytes == size
-        second.send(head)
-        asked = asyncio.ensure_future(second.head())
-        first.send(bytes(size - 1))
+        for client in (first, second):
+            client.send(head)
+            assert await client.head() == (100, {}), "what was announced costs nothing"
+            client.send(bytes(size - 1))
+        await _until(lambda: budget.is_contended and budget.held_bytes > size)
+        third.send(head)
+        asked = asyncio.ensure_future(third.head())
         async with connected() as small:  # which need not wait
             small.send(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi")
             assert await small.answer() == (200, b"2")
         assert not asked.done()
-        first.send(b"x")
-        assert await first.answer() == (200, b"%d" % size)
+        for client in (first, second):
+            client.send(b"x")
+            assert await client.answer() == (200, b"%d" % size)
         assert await asked == (100, {})
-        second.send(bytes(size))
-        assert await second.answer() == (200, b"%d" % size)
+        third.send(bytes(size))
+        assert await third.answer() == (200, b"%d" % size)
 
 
 async def test_whoever_is_gone_needs_no_room() -> None:
     size = 2 * LARGE_BYTES
-    listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size)
+    listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=1)
     head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size
     async with serving(listener) as connected:
         async with connected() as holder:
             holder.send(head)
             assert await holder.head() == (100, {})
+            holder.send(b"xyz")
+            await _until(lambda: listener.budget.held_bytes == 3)
             async with connected() as waiting:
                 waiting.send(head)
                 await waiting.writer.drain()
-                while not listener.budget.is_contended:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+                await _until(lambda: listener.budget.is_contended)
         async with connected() as last:
             last.send(head)
             assert await last.head() == (100, {})
             last.send(bytes(size))
             assert await last.answer() == (200, b"%d" % size)
+
+
+async def test_a_large_body_below_the_minimum_rate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "RATE_S", 0.05)
+    monkeypatch.setattr(large_body, "RATE_S", 0.05)
+    reasons: list[str] = []
+    listener = HttpListener(echo)
+    listener.refused = reasons.append
+    async with serving(listener) as connected, connected() as client:
+        client.send(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\nx" % (2 * LARGE_BYTES))
+        status, body = await client.answer()
+        assert (status, await client.rest()) == (408, b"")
+        assert b"4096 bytes per second" in body
+    assert reasons == ["slow_http"]
+
+
+async def test_a_body_that_was_not_asked_for_yet_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "RATE_S", 0.01)
+    monkeypatch.setattr(large_body, "RATE_S", 0.01)
+    size, gate = 2 * LARGE_BYTES, asyncio.Event()
+    looks = 0
+
+    class CountedRate(large.ReceiveRate):
+        def is_slow(self, now_s: float, received_bytes: int) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().is_slow(now_s, received_bytes)
+
+    monkeypatch.setattr(large_body, "ReceiveRate", CountedRate)
+
+    async def answer(request: HttpRequest) -> HttpResponse:
+        await gate.wait()
+        return HttpResponse(body=b"%d" % len(request.body))
+
+    async with serving(answer) as connected, connected() as client:
+        client.send(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+        client.send(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size)
+        await _until(lambda: looks > 5)
+        monkeypatch.setattr(large, "RATE_S", 30.0)
+        gate.set()
+        assert await client.answer() == (200, b"1")
+        assert await client.head() == (100, {})
+        client.send(bytes(size))
+        assert await client.answer() == (200, b"%d" % size)
 
 
 async def test_a_request_that_takes_for_ever_to_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
 from penstock.foundation.spark_ids import coordinator_key, transactional_id
+from penstock.foundation.time_slices import TimeSlices
 from penstock.records.batch import batches
 from penstock.replication.runtimes import StateRuntimes
 from penstock.transactions.commands import WriteMarkers
@@ -68,6 +70,7 @@ class Desk:
         self.broker = cast(
             Broker,
             SimpleNamespace(
+                slices=TimeSlices(monotonic),
                 transactions=self.transactions,
                 groups=self.groups,
                 producer_ids=ProducerIds(world.metadata),

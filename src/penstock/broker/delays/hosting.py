@@ -1,7 +1,7 @@
 """Topics whose messages are delayed: their replicas veiled, and their machines run where they are led."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
@@ -45,7 +45,9 @@ class DelayHosting:
         self.stats: Final = DelayStats()
         self.by_place: Final[dict[Place, DelayPartition]] = {}
         self._names: dict[Place, str] = {}
-        self._topics: frozenset[bytes] = frozenset()
+        self._topics: Mapping[bytes, Topic] = {}
+        self._delayed: list[Topic] = []
+        """Those of the topics that may delay messages."""
         self._veiled: dict[Place, Partition] = {}
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: DelayMachine(make_shelf()),
@@ -69,12 +71,17 @@ class DelayHosting:
 
     def apply(self, image: ClusterImage) -> None:
         """Call after the partitions have followed the image."""
-        self._topics = frozenset(image.topics)
+        if image.topics is not self._topics:
+            self._topics = image.topics
+            self._delayed = [
+                topic
+                for topic in image.topics.values()
+                if DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs
+            ]
         wanted: dict[Place, tuple[Partition, Topic]] = {}
-        for topic_id, topic in image.topics.items():
-            if DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs:
-                for partition in self._partitions.replicas.get(topic_id, {}).values():
-                    wanted[partition.place] = partition, topic
+        for topic in self._delayed:
+            for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
+                wanted[partition.place] = partition, topic
         for place, known in list(self._veiled.items()):
             if place not in wanted or wanted[place][0] is not known:
                 del self._veiled[place]

@@ -1,5 +1,6 @@
 """ConsumerGroupDescribe: consumer groups and their members. Each group is asked for at its own coordinator."""
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from penstock.broker.asking import ask_each
@@ -21,11 +22,13 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
-def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call, broker: Broker) -> None:
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, call: Call, broker: Broker
+) -> Awaitable[None] | None:
     nameless = [
         _refused(group_id, InvalidGroupId("the group id is empty")) for group_id in request.group_ids if not group_id
     ]
-    parts = [(group_id, _ask_for(group_id)) for group_id in request.group_ids if group_id]
+    parts = [(group_id, _ask_for(group_id)) for group_id in dict.fromkeys(request.group_ids) if group_id]
 
     def merge(answers: list[Any]) -> ConsumerGroupDescribeResponse:
         groups = nameless + [group for answer in answers for group in answer.groups]
@@ -33,7 +36,7 @@ def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Call, b
             groups = [_with_operations(group) for group in groups]
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
-    ask_each(broker.groups, parts, call, _refused_part, merge)
+    return ask_each(broker, broker.groups, parts, call, _refused_part, merge)
 
 
 def _ask_for(group_id: str) -> ConsumerGroupDescribeRequest:

@@ -1,5 +1,6 @@
 """DescribeGroups: classic groups and their members. Each group is asked for at its own coordinator."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.broker.asking import ask_each
@@ -12,9 +13,9 @@ from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroup
 
 
 @handles(ApiKey.DESCRIBE_GROUPS)
-def describe_groups(request: DescribeGroupsRequest, call: Call, broker: Broker) -> None:
-    parts = [(group_id, DescribeGroupsRequest(groups=(group_id,))) for group_id in request.groups]
-    ask_each(broker.groups, parts, call, _refused, _merge)
+def describe_groups(request: DescribeGroupsRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
+    parts = [(group_id, DescribeGroupsRequest(groups=(group_id,))) for group_id in dict.fromkeys(request.groups)]
+    return ask_each(broker, broker.groups, parts, call, _refused, _merge)
 
 
 def _refused(part: DescribeGroupsRequest, error: PenstockError) -> DescribeGroupsResponse:

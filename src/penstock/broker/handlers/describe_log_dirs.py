@@ -1,10 +1,13 @@
 """DescribeLogDirs: how many bytes each partition takes, and how many are free."""
 
+from collections.abc import Awaitable, Iterator
+
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.broker.slicing import paced
 from penstock.cluster.settings import CORDONED
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.steps import Steps
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_log_dirs import (
@@ -17,14 +20,32 @@ from penstock.wire.messages.describe_log_dirs import (
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS)
-def describe_log_dirs(request: DescribeLogDirsRequest, call: Call, broker: Broker) -> DescribeLogDirsResponse:
-    wanted: set[TopicPartition] | None = None
-    if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    by_topic: dict[str, list[Partition]] = {}
-    for partition in broker.partitions:
-        if partition.is_online and (wanted is None or partition.name in wanted):
-            by_topic.setdefault(partition.name.topic, []).append(partition)
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, call: Call, broker: Broker
+) -> Awaitable[DescribeLogDirsResponse]:
+    return broker.slices.run(_describe(request, broker))
+
+
+def _wanted(request: DescribeLogDirsRequest, broker: Broker) -> Iterator[Partition]:
+    if request.topics is None:
+        yield from broker.partitions
+        return
+    for topic in request.topics:
+        known = broker.image.by_name.get(topic.topic)
+        replicas = broker.partitions.replicas.get(known.topic_id, {}) if known is not None else {}
+        for number in topic.partitions:
+            if number in replicas:
+                yield replicas[number]
+
+
+def _describe(request: DescribeLogDirsRequest, broker: Broker) -> Steps[DescribeLogDirsResponse]:
+    by_topic: dict[str, dict[int, DescribeLogDirsPartition]] = {}
+    for partition in paced(_wanted(request, broker)):
+        if partition is None:
+            yield
+        elif partition.is_online:
+            name, number = partition.name
+            by_topic.setdefault(name, {})[number] = _partition(partition)
     total_bytes, usable_bytes = broker.disk_space()
     return DescribeLogDirsResponse(
         throttle_time_ms=0,
@@ -33,8 +54,8 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call, broker: Broke
                 error_code=0,
                 log_dir=broker.log_dir,
                 topics=[
-                    DescribeLogDirsTopic(name=name, partitions=[_partition(entry) for entry in partitions])
-                    for name, partitions in by_topic.items()
+                    DescribeLogDirsTopic(name=name, partitions=list(found.values()))
+                    for name, found in by_topic.items()
                 ],
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,

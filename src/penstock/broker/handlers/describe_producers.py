@@ -1,9 +1,14 @@
 """DescribeProducers: who writes to a partition, as the partition remembers it (KIP-664)."""
 
+from collections.abc import Awaitable
+from typing import Final
+
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.foundation.errors import PenstockError
+from penstock.broker.slicing import paced
+from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.steps import Steps
 from penstock.log.producers import Producer
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_producers import (
@@ -14,15 +19,31 @@ from penstock.wire.messages.describe_producers import (
     TopicResponse,
 )
 
+PRODUCERS_MAX: Final = 100_000
+"""Of all partitions in one answer: as many as one partition can remember."""
+
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
-def describe_producers(request: DescribeProducersRequest, call: Call, broker: Broker) -> DescribeProducersResponse:
+def describe_producers(
+    request: DescribeProducersRequest, call: Call, broker: Broker
+) -> Awaitable[DescribeProducersResponse]:
+    return broker.slices.run(_describe(request, broker))
+
+
+def _describe(request: DescribeProducersRequest, broker: Broker) -> Steps[DescribeProducersResponse]:
     topics = []
+    room = PRODUCERS_MAX
     for topic in request.topics:
         results = []
         for number in topic.partition_indexes:
+            yield
             try:
                 producers = broker.partition(topic.name, b"", number).log.producers.by_id
+                if len(producers) > room:
+                    raise InvalidRequest(
+                        f"an answer has at most {PRODUCERS_MAX} producers; ask for fewer partitions at a time"
+                    )
+                room -= len(producers)
             except PenstockError as error:
                 results.append(
                     PartitionResponse(
@@ -33,7 +54,12 @@ def describe_producers(request: DescribeProducersRequest, call: Call, broker: Br
                     )
                 )
                 continue
-            states = [_state(producer_id, producer) for producer_id, producer in producers.items()]
+            states = []
+            for found in paced(list(producers.items())):
+                if found is None:
+                    yield
+                else:
+                    states.append(_state(*found))
             results.append(PartitionResponse(partition_index=number, error_code=0, active_producers=states))
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)

@@ -1,12 +1,16 @@
 """DescribeTopicPartitions: topics with their partitions, page by page (KIP-966)."""
 
+from collections.abc import Awaitable
+
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
 from penstock.broker.registry import handles
+from penstock.broker.slicing import paced
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import INTERNAL_TOPICS
+from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -23,7 +27,11 @@ PARTITIONS_MAX = 2000
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call, broker: Broker
-) -> DescribeTopicPartitionsResponse:
+) -> Awaitable[DescribeTopicPartitionsResponse]:
+    return broker.slices.run(_describe(request, broker))
+
+
+def _describe(request: DescribeTopicPartitionsRequest, broker: Broker) -> Steps[DescribeTopicPartitionsResponse]:
     by_name = broker.image.shown_by_name
     names = sorted({topic.name for topic in request.topics} or broker.image.listed_by_name())
     start = 0
@@ -33,7 +41,10 @@ def describe_topic_partitions(
             start = max(0, request.cursor.partition_index)
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in names:
+    for name in paced(names):
+        if name is None:
+            yield
+            continue
         topic = by_name.get(name)
         if topic is None:
             # While all topics are listed, one that is gone since the last page is no error.
@@ -46,13 +57,19 @@ def describe_topic_partitions(
         taken, left = numbers[:room], numbers[room:]
         start = 0
         room -= len(taken)
+        partitions = []
+        for number in paced(taken):
+            if number is None:
+                yield
+            else:
+                partitions.append(_partition(number, topic.partitions[number]))
         topics.append(
             DescribeTopicPartitionsResponseTopic(
                 error_code=0,
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
-                partitions=[_partition(number, topic.partitions[number]) for number in taken],
+                partitions=partitions,
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )

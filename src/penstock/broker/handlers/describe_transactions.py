@@ -1,5 +1,6 @@
 """DescribeTransactions: how transactions stand (KIP-664). Each id is asked for at its own coordinator."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.broker.asking import ask_each
@@ -13,9 +14,12 @@ from penstock.wire.messages.describe_transactions import DescribeTransactionsReq
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS)
-def describe_transactions(request: DescribeTransactionsRequest, call: Call, broker: Broker) -> None:
-    parts = [(name, DescribeTransactionsRequest(transactional_ids=(name,))) for name in request.transactional_ids]
-    ask_each(broker.transactions, parts, call, _refused, _merge)
+def describe_transactions(request: DescribeTransactionsRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
+    parts = [
+        (name, DescribeTransactionsRequest(transactional_ids=(name,)))
+        for name in dict.fromkeys(request.transactional_ids)
+    ]
+    return ask_each(broker, broker.transactions, parts, call, _refused, _merge)
 
 
 def _refused(part: DescribeTransactionsRequest, error: PenstockError) -> DescribeTransactionsResponse:

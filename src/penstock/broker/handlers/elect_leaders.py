@@ -4,12 +4,14 @@ from penstock.broker.administering import find_place, within
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
+from penstock.broker.slicing import paced
 from penstock.cluster.administration import elect_leaders as hold_elections
 from penstock.cluster.elections import Election
 from penstock.cluster.image import Place
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import TopicPartition
+from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -31,8 +33,8 @@ async def elect_leaders(request: ElectLeadersRequest, call: Call, broker: Broker
             results = await within(broker.metadata, request.timeout_ms, _elect(_named(request), broker, election))
     except PenstockError as error:
         # What holds for all of them is said of each of them too; before version 1 there is no other place for it.
-        return _answer(dict.fromkeys(_named(request), error), error.code)
-    return _answer(results)
+        return await broker.slices.run(_answer(dict.fromkeys(_named(request), error), error.code))
+    return await broker.slices.run(_answer(results))
 
 
 def _election(number: int) -> Election:
@@ -51,29 +53,46 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition]:
 async def _elect(names: list[TopicPartition], broker: Broker, election: Election) -> Results:
     results: Results = dict.fromkeys(names)
     places: dict[Place, TopicPartition] = {}
-    for name in names:
-        try:
-            places[find_place(broker, *name)] = name
-        except PenstockError as error:
-            results[name] = error
+
+    def find() -> Steps[None]:
+        for name in paced(names):
+            if name is None:
+                yield
+                continue
+            try:
+                places[find_place(broker, *name)] = name
+            except PenstockError as error:
+                results[name] = error
+
+    await broker.slices.run(find())
     held = await hold_elections(broker.metadata, places, election)
     return results | {places[place]: error for place, error in held.items()}
 
 
 async def _elect_all(broker: Broker, election: Election) -> Results:
     """In every partition. Those that have the leader they should have are not worth telling."""
-    names = [
-        TopicPartition(topic.name, number) for topic in broker.image.topics.values() for number in topic.partitions
-    ]
+    names = await broker.slices.run(_all_names(broker))
     results = await _elect(names, broker, election)
     return {
         name: error for name, error in results.items() if error is None or error.code != ErrorCode.ELECTION_NOT_NEEDED
     }
 
 
-def _answer(results: Results, code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+def _all_names(broker: Broker) -> Steps[list[TopicPartition]]:
+    names: list[TopicPartition] = []
+    for topic in broker.image.topics.values():
+        names += [TopicPartition(topic.name, number) for number in topic.partitions]
+        yield
+    return names
+
+
+def _answer(results: Results, code: ErrorCode = ErrorCode.NONE) -> Steps[ElectLeadersResponse]:
     topics: dict[str, list[PartitionResult]] = {}
-    for name, error in results.items():
+    for found in paced(results.items()):
+        if found is None:
+            yield
+            continue
+        name, error = found
         topics.setdefault(name.topic, []).append(
             PartitionResult(
                 partition_id=name.partition,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.broker.asking import Gathering, command
+from penstock.broker.asking import ask_all
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
@@ -12,15 +12,13 @@ from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResp
 
 
 @handles(ApiKey.LIST_GROUPS)
-def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) -> ListGroupsResponse | None:
+async def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) -> ListGroupsResponse | None:
     try:
         broker.groups.check_loaded()
     except PenstockError as error:
         return _refused(error)
     runtimes = list(broker.groups.loaded.values())
-    gathering = Gathering(call, len(runtimes), _merge)
-    for number, runtime in enumerate(runtimes):
-        runtime.submit(command(request, call), gathering.taker(number, _refused))
+    await ask_all(broker, runtimes, request, call, _refused, _merge)
     return None
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from penstock.broker.asking import Gathering, command
+from penstock.broker.asking import ask_all
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
@@ -15,7 +15,7 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest, Li
 
 
 @handles(ApiKey.LIST_TRANSACTIONS)
-def list_transactions(
+async def list_transactions(
     request: ListTransactionsRequest, call: Call, broker: Broker
 ) -> ListTransactionsResponse | None:
     try:
@@ -27,9 +27,7 @@ def list_transactions(
     if none.error_code:
         return none
     runtimes = list(broker.transactions.loaded.values())
-    gathering = Gathering(call, len(runtimes), partial(_merge, none))
-    for number, runtime in enumerate(runtimes):
-        runtime.submit(command(request, call), gathering.taker(number, _refused))
+    await ask_all(broker, runtimes, request, call, _refused, partial(_merge, none))
     return None
 
 

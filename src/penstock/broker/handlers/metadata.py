@@ -2,18 +2,21 @@
 
 import contextlib
 from collections.abc import Awaitable
+from itertools import islice
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.internal_topics import make_internal_topic
 from penstock.broker.registry import handles
+from penstock.broker.slicing import INLINE_ELEMENTS, make_answer, paced
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topics import NewTopic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, LeaderNotAvailable, PenstockError, TopicExists
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
+from penstock.foundation.steps import Steps
 from penstock.foundation.view_names import AD_HOC
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.metadata import (
@@ -42,19 +45,20 @@ CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
 
 @handles(ApiKey.METADATA)
 def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataResponse | Awaitable[MetadataResponse]:
-    missing = [] if call.piece else _to_create(request, broker)
-    return _create_then_describe(request, call, broker, missing) if missing else _describe(request, call, broker, {})
+    missing = _to_create(request, broker)
+    if missing:
+        return _create_then_describe(request, call, broker, missing)
+    return make_answer(broker, _weigh(request, call, broker), _describe(request, call, broker, {}))
 
 
 def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation:
         return []
     known = broker.image.shown_by_name
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in known)
-    if not names or not broker.configs["auto.create.topics.enable"]:
-        return []
+    missing = (topic.name for topic in request.topics if topic.name and topic.name not in known)
     # Not a view that was dropped because nobody read it.
-    return [name for name in names if not AD_HOC.fullmatch(name)][:AUTO_CREATED_MAX]
+    names = list(islice((name for name in missing if not AD_HOC.fullmatch(name)), AUTO_CREATED_MAX))
+    return list(dict.fromkeys(names)) if names and broker.configs["auto.create.topics.enable"] else []
 
 
 async def _create_then_describe(
@@ -71,7 +75,7 @@ async def _create_then_describe(
             refused[name] = LeaderNotAvailable(str(error))
         except PenstockError as error:
             refused[name] = error
-    return _describe(request, call, broker, refused)
+    return await broker.slices.run(_describe(request, call, broker, refused))
 
 
 async def _create(name: str, broker: Broker) -> None:
@@ -82,16 +86,45 @@ async def _create(name: str, broker: Broker) -> None:
     await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
 
 
+def _asks_for_all(request: MetadataRequest, call: Call) -> bool:
+    """Version 0 cannot say null, and means all topics when it names none."""
+    return request.topics is None or (call.version == 0 and not request.topics)
+
+
+def _weigh(request: MetadataRequest, call: Call, broker: Broker) -> int:
+    """How many elements the answer has, or more than are made without a break."""
+    image = broker.image
+    if _asks_for_all(request, call):
+        wanted = image.shown_by_name.values()
+        return INLINE_ELEMENTS + 1 if len(wanted) > INLINE_ELEMENTS else sum(len(t.partitions) for t in wanted)
+    assert request.topics is not None
+    named = [
+        image.shown_by_name.get(wanted.name or "") or image.shown.get(wanted.topic_id)
+        for wanted in request.topics[:INLINE_ELEMENTS]
+    ]
+    return len(request.topics) + sum(len(topic.partitions) for topic in named if topic is not None)
+
+
 def _describe(
     request: MetadataRequest, call: Call, broker: Broker, refused: dict[str, PenstockError]
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     image = broker.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    # Version 0 cannot say null, and means all topics when it names none.
-    if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [describe_topic(topic, operations) for topic in image.listed_by_name().values()]
+    topics = []
+    if _asks_for_all(request, call):
+        for topic in paced(image.listed_by_name().values()):
+            if topic is None:
+                yield
+            else:
+                topics.append((yield from _describe_topic(topic, operations)))
     else:
-        topics = [_described(wanted, broker, operations, refused) for wanted in request.topics]
+        seen = set()
+        for wanted in paced(request.topics or ()):
+            if wanted is None:
+                yield
+            elif (wanted.name, wanted.topic_id) not in seen:  # each is described once, however often it is named
+                seen.add((wanted.name, wanted.topic_id))
+                topics.append((yield from _described(wanted, broker, operations, refused)))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
@@ -108,7 +141,7 @@ def _describe(
 
 def _described(
     wanted: MetadataRequestTopic, broker: Broker, operations: int, refused: dict[str, PenstockError]
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     try:
         if wanted.name in refused:
             raise refused[wanted.name]
@@ -117,7 +150,7 @@ def _described(
         topic = broker.shown_topic(wanted.name, wanted.topic_id)
         if topic.view is not None:
             broker.views.note_read(topic.view)  # or who reads slowly would find it gone
-        return describe_topic(topic, operations)
+        return (yield from _describe_topic(topic, operations))
     except PenstockError as error:
         return MetadataResponseTopic(
             error_code=error.code,
@@ -128,13 +161,19 @@ def _described(
         )
 
 
-def describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _describe_topic(topic: Topic, operations: int) -> Steps[MetadataResponseTopic]:
+    partitions = []
+    for found in paced(topic.partitions.items()):
+        if found is None:
+            yield
+        else:
+            partitions.append(_partition(*found))
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id or NIL_UUID,
         is_internal=topic.is_internal,
-        partitions=[_partition(number, state) for number, state in topic.partitions.items()],
+        partitions=partitions,
         topic_authorized_operations=operations,
     )
 

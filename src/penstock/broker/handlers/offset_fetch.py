@@ -1,5 +1,6 @@
 """OffsetFetch: where groups are. Each group is asked for at its own coordinator."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.broker.asking import ask, ask_each
@@ -20,15 +21,25 @@ from penstock.wire.messages.offset_fetch import (
 
 
 @handles(ApiKey.OFFSET_FETCH)
-def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> None:
+def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
     if call.version < 8:
         ask(broker.groups, request.group_id, request, call, lambda error: _refused(request, error, call.version))
-        return
+        return None
     parts = [
         (group.group_id, OffsetFetchRequest(groups=(group,), require_stable=request.require_stable))
-        for group in request.groups
+        for group in distinct_groups(request).groups
     ]
-    ask_each(broker.groups, parts, call, _refused_group, _merge)
+    return ask_each(broker, broker.groups, parts, call, _refused_group, _merge)
+
+
+def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
+    """Drops groups whose offsets are all asked for more than once: their answers may be large."""
+    whole = [group.group_id for group in request.groups if group.topics is None]
+    if len(whole) == len(set(whole)):
+        return request
+    first = {group.group_id: group for group in reversed(request.groups) if group.topics is None}
+    groups = [group for group in request.groups if group.topics is not None or first[group.group_id] is group]
+    return OffsetFetchRequest(groups=groups, require_stable=request.require_stable)
 
 
 def _code(error: PenstockError) -> int:

@@ -14,7 +14,9 @@ from penstock.broker.share_sessions import (
     SessionKey,
     ShareSession,
 )
+from penstock.broker.slicing import INLINE_ELEMENTS, paced
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.steps import Steps, run_steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -71,9 +73,23 @@ def _on_settled(
     # If its connection broke meanwhile, all was released then, and the member may have begun anew.
     if request.share_session_epoch == FINAL_EPOCH and broker.share_sessions.end(session):
         release(broker, session, is_undone=True)
+    steps = _response(session, broker, outcome)
+    if len(outcome) <= INLINE_ELEMENTS:
+        call.answer(run_steps(steps))
+    else:
+        broker.run(broker.slices.run(steps), call.answer)
+
+
+def _response(
+    session: ShareSession, broker: Broker, outcome: dict[Place, PenstockError | None]
+) -> Steps[ShareAcknowledgeResponse]:
     topics: dict[bytes, list[PartitionData]] = {}
     leaders = []
-    for place, error in outcome.items():
+    for known in paced(outcome.items()):
+        if known is None:
+            yield
+            continue
+        place, error = known
         leader, epoch = leader_of(broker, place, error)
         leaders.append(leader)
         topics.setdefault(place[0], []).append(
@@ -84,20 +100,18 @@ def _on_settled(
                 current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
             )
         )
-    call.answer(
-        ShareAcknowledgeResponse(
-            throttle_time_ms=0,
-            error_code=0,
-            acquisition_lock_timeout_ms=broker.share_terms.lock_ms(session.key.group_id),
-            responses=[
-                ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-            node_endpoints=[
-                NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
-                for node, host, port, rack in endpoints(broker, leaders)
-            ],
-        )
+    return ShareAcknowledgeResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        acquisition_lock_timeout_ms=broker.share_terms.lock_ms(session.key.group_id),
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+        node_endpoints=[
+            NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
+            for node, host, port, rack in endpoints(broker, leaders)
+        ],
     )
 
 

@@ -20,7 +20,10 @@ from penstock.broker.share_partition import (
     warm,
 )
 from penstock.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey, ShareSession
+from penstock.broker.slicing import INLINE_ELEMENTS, in_turns, paced
 from penstock.foundation.errors import InvalidRequest, OffsetNotAvailable, PenstockError
+from penstock.foundation.steps import Steps, run_steps
+from penstock.foundation.time_slices import SLICE_S
 from penstock.log.disk import ColdRead
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_fetch import (
@@ -119,6 +122,7 @@ class _Fetching:
         self._parked: list[tuple[SharePartition, ShareWaiter]] = []
         self._stop_timer: Callable[[], None] = _nothing
         self._stop_look: Callable[[], None] = _nothing
+        self._stop_turn: Callable[[], None] = _nothing
 
     # -- acknowledging
 
@@ -165,14 +169,24 @@ class _Fetching:
         if self._is_looping:
             return
         self._is_looping = True
-        while self._left and self._records_left > 0 and self._bytes_left > 0 and not self._is_over:
+        now_s = self._broker.clock.monotonic_s
+        until_s = now_s() + SLICE_S
+        while self._wants_more and not self._is_over:
             self._is_asking = True
             self._ask(self._left.pop())
-            if self._is_asking:
-                break  # it will be told later
+            if self._is_asking or now_s() >= until_s:
+                break  # it will be told later, or others have their turn
         self._is_looping = False
-        if not self._is_asking and not self._is_over:
+        if self._is_asking or self._is_over:
+            return
+        if self._wants_more:
+            self._stop_turn = self._broker.timer(0, self._go_on)
+        else:
             self._end_look()
+
+    @property
+    def _wants_more(self) -> bool:
+        return bool(self._left) and self._records_left > 0 and self._bytes_left > 0
 
     def _ask(self, place: Place) -> None:
         key, request = self._key, self._request
@@ -243,29 +257,36 @@ class _Fetching:
 
     def _wait(self) -> None:
         """At all partitions at once: the first that has something gives it."""
-        key, request = self._key, self._request
-        waiters: dict[bytes, ShareWaiter] = {}
-        for place in self._session.partitions:
-            try:
-                found = SharePartition.find(self._broker, key.group_id, place)
-            except PenstockError as error:
-                self._answer(place).error = error
-                self._respond()
-                return
-            if not found.is_ready(key.group_id):
-                continue
-            waiter = waiters.get(place[0])
-            if waiter is None:
-                is_strict = request.share_acquire_mode == RECORD_LIMIT
-                wish = found.wish(key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict)
-                waiter = waiters[place[0]] = ShareWaiter(wish)
-                waiter.take = partial(self._on_found, place[0], waiter)
-            self._parked.append((found, waiter))
         if self._unready:
             self._stop_look = self._broker.timer(LOOK_S, self._look_again)
-        for found, waiter in self._parked:
-            if found.delivery is not None:
-                found.delivery.park(waiter)
+        waiters: dict[bytes, ShareWaiter] = {}
+        self._stop_turn = in_turns(
+            self._broker, list(self._session.partitions), partial(self._wait_at, waiters=waiters)
+        )
+
+    def _wait_at(self, place: Place, waiters: dict[bytes, ShareWaiter]) -> None:
+        """Wait at one partition, which looks whether something came since it was asked."""
+        if self._is_over:
+            return
+        key = self._key
+        try:
+            found = SharePartition.find(self._broker, key.group_id, place)
+        except PenstockError as error:
+            self._answer(place).error = error
+            self._stop_waiting()
+            self._respond()
+            return
+        if not found.is_ready(key.group_id):
+            return
+        waiter = waiters.get(place[0])
+        if waiter is None:
+            is_strict = self._request.share_acquire_mode == RECORD_LIMIT
+            wish = found.wish(key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict)
+            waiter = waiters[place[0]] = ShareWaiter(wish)
+            waiter.take = partial(self._on_found, place[0], waiter)
+        self._parked.append((found, waiter))
+        if found.delivery is not None:
+            found.delivery.park(waiter)
 
     def _on_found(self, topic_id: bytes, waiter: ShareWaiter, ranges: Ranges) -> None:
         at = waiter.at
@@ -286,16 +307,17 @@ class _Fetching:
 
     def _stop_waiting(self) -> None:
         self._stop_look()
-        for found, waiter in self._parked:
-            waiter.is_open = False
-            if found.delivery is not None:
-                found.delivery.unpark(waiter)
-        self._parked = []
+        self._stop_turn()
+        parked, self._parked = self._parked, []
+        for waiter in {waiter for _, waiter in parked}:
+            waiter.is_open = False  # nothing is given to it from now on
+        in_turns(self._broker, parked, _leave)
 
     def _gone(self) -> None:
         self._is_over = True
         self._stop_waiting()
         self._stop_timer()
+        self._stop_turn()
         hosting = self._broker.hosting
         for (topic_id, number), answer in self._answers.items():
             delivery = hosting.find(topic_id, number) if hosting is not None and answer.ranges else None
@@ -309,26 +331,34 @@ class _Fetching:
             return
         self._is_over = True
         self._stop_timer()
+        if len(self._answers) <= INLINE_ELEMENTS:
+            self._call.answer(run_steps(self._response()))
+        else:
+            self._broker.run(self._broker.slices.run(self._response()), self._call.answer)
+
+    def _response(self) -> Steps[ShareFetchResponse]:
         topics: dict[bytes, list[PartitionData]] = {}
         leaders = []
-        for place, answer in self._answers.items():
+        for known in paced(self._answers.items()):
+            if known is None:
+                yield
+                continue
+            place, answer = known
             leader, epoch = leader_of(self._broker, place, answer.error or answer.acknowledge_error)
             leaders.append(leader)
             topics.setdefault(place[0], []).append(self._partition(place[1], answer, leader, epoch))
-        self._call.answer(
-            ShareFetchResponse(
-                throttle_time_ms=0,
-                error_code=0,
-                acquisition_lock_timeout_ms=self._broker.share_terms.lock_ms(self._key.group_id),
-                responses=[
-                    ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-                    for topic_id, partitions in topics.items()
-                ],
-                node_endpoints=[
-                    NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
-                    for node, host, port, rack in endpoints(self._broker, leaders)
-                ],
-            )
+        return ShareFetchResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            acquisition_lock_timeout_ms=self._broker.share_terms.lock_ms(self._key.group_id),
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=[
+                NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
+                for node, host, port, rack in endpoints(self._broker, leaders)
+            ],
         )
 
     def _partition(self, number: int, answer: _Answer, leader: int, epoch: int) -> PartitionData:
@@ -343,6 +373,12 @@ class _Fetching:
             records=answer.read.records,
             acquired_records=acquired_records(answer.ranges, answer.read.ends, self._request.batch_size),
         )
+
+
+def _leave(parked: tuple[SharePartition, ShareWaiter]) -> None:
+    found, waiter = parked
+    if found.delivery is not None:
+        found.delivery.unpark(waiter)
 
 
 def _nothing() -> None:

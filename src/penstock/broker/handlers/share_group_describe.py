@@ -1,5 +1,6 @@
 """ShareGroupDescribe: share groups and their members. Each group is asked for at its own coordinator (KIP-932)."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.broker.asking import ask_each
@@ -19,13 +20,13 @@ from penstock.wire.messages.share_group_describe import (
 
 
 @handles(ApiKey.SHARE_GROUP_DESCRIBE)
-def share_group_describe(request: ShareGroupDescribeRequest, call: Call, broker: Broker) -> None:
+def share_group_describe(request: ShareGroupDescribeRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
     nameless = [
         refused_share_group(group_id, InvalidGroupId("the group id is empty"))
         for group_id in request.group_ids
         if not group_id
     ]
-    parts = [(group_id, _ask_for(group_id)) for group_id in request.group_ids if group_id]
+    parts = [(group_id, _ask_for(group_id)) for group_id in dict.fromkeys(request.group_ids) if group_id]
 
     def merge(answers: list[Any]) -> ShareGroupDescribeResponse:
         groups = nameless + [group for answer in answers for group in answer.groups]
@@ -33,7 +34,7 @@ def share_group_describe(request: ShareGroupDescribeRequest, call: Call, broker:
             groups = [_with_operations(group) for group in groups]
         return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
-    ask_each(broker.groups, parts, call, _refused, merge)
+    return ask_each(broker, broker.groups, parts, call, _refused, merge)
 
 
 def _ask_for(group_id: str) -> ShareGroupDescribeRequest:

@@ -15,6 +15,7 @@ def add_queues(broker: Broker) -> QueueService:
         clock=broker.clock,
         timer=broker.timer,
         threads=broker.threads,
+        slices=broker.slices,
         ask=broker.ask,
     )
     broker.hosting = service.hosting

@@ -1,6 +1,7 @@
 """The partitions with delivery state that this broker leads: found, taken over and given up as the image says."""
 
 import logging
+from bisect import insort
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
@@ -81,8 +82,7 @@ class QueuePartitions:
         found = self.by_place[place] = QueuePartition(
             partition=partition, runtime=runtime, clock=self._clock, timer=self._timer, threads=self._threads
         )
-        others = self._by_topic.get(place.topic_id, ())
-        self._by_topic[place.topic_id] = sorted((*others, found), key=lambda partition: partition.number)
+        insort(self._by_topic.setdefault(place.topic_id, []), found, key=lambda partition: partition.number)
         self._check(found)
         self._clock_steps.check_last_leader(found)
         if self._stop_watch is None:

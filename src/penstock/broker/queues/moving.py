@@ -6,19 +6,18 @@ takes: the destination's log drops what it has already. So it is there once, who
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.queues.messages import Headers
-from penstock.broker.queues.reading import Back, Message
+from penstock.broker.queues.reading import Back, Header, Message
 from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.settings import INT_MAX
+from penstock.foundation.time_slices import TimeSlices
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Carry, NeedProducer, SetProducer
 from penstock.queues.messages import (
@@ -29,7 +28,7 @@ from penstock.queues.messages import (
     SOURCE_ARN,
     message_id,
 )
-from penstock.records.build import build_rows
+from penstock.records.build import build_row_steps
 from penstock.replication.companions import CompanionRuntimes
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -78,6 +77,7 @@ class Carrier:
         ask: AskPeer,
         clock: Clock,
         threads: Executor,
+        slices: TimeSlices,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.node_id: Final = node_id
@@ -88,6 +88,7 @@ class Carrier:
         self.ask = ask
         self.clock: Final = clock
         self.threads: Final = threads
+        self.slices: Final = slices
         self.spawn = spawn
 
     def perform(self, place: Place, effect: Any) -> None:
@@ -126,8 +127,8 @@ class _Carrying:
     async def run(self) -> None:
         while self._is_wanted:
             try:
-                message = await self._read()
-                code = ErrorCode.UNKNOWN_TOPIC_ID if message is None else await self._append(message)
+                found = await self._read()
+                code = ErrorCode.UNKNOWN_TOPIC_ID if found is None else await self._append(*found)
             except PenstockError as error:
                 code = error.code
             if code in _DONE:
@@ -148,8 +149,8 @@ class _Carrying:
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def _read(self) -> Message | None:
-        """The message, if it is there still; if not, there is nothing to move."""
+    async def _read(self) -> tuple[Message, Iterator[Header]] | None:
+        """The message and its headers, if it is there still; if not, there is nothing to move."""
         owner = self._owner
         partition = owner.partitions.by_id.get(self._place.topic_id, {}).get(self._place.number)
         if partition is None:
@@ -158,24 +159,29 @@ class _Carrying:
         while True:
             try:
                 # Not only what is stable: a share group may be given messages of open transactions, and reject them.
-                return back.message(self._effect.offset, stable=False, headers_max=INT_MAX)  # a copy has all of them
+                batch = back.batch(self._effect.offset, stable=False)
+                message = None if batch is None else batch.message_at(self._effect.offset, headers_max=0)
+                if batch is None or message is None:
+                    return None
+                return message, batch.headers_at(self._effect.offset)
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 
-    async def _append(self, message: Message) -> ErrorCode:
+    async def _append(self, message: Message, headers: Iterator[Header]) -> ErrorCode:
         """Append the copy where it belongs; what came of it."""
         owner, (topic_id, number) = self._owner, self._effect.destination
         topic = owner.image().topics.get(topic_id)
         if topic is None or number not in topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_ID
         now_ms = owner.clock.now_ms()
-        batch = build_rows(
-            [(message.key, message.value, self._headers(message))],
+        steps = build_row_steps(
+            (message.key, message.value, self._headers(message, headers)),
             now_ms,
             producer_id=self._effect.producer.producer_id,
             producer_epoch=self._effect.producer.epoch,
             base_sequence=self._effect.sequence,
         )
+        batch = await owner.slices.run(steps)
         here = owner.partitions.by_id.get(topic_id, {}).get(number)
         if here is not None:
             return await self._append_here(here, batch, now_ms)
@@ -215,27 +221,30 @@ class _Carrying:
         # that was not answered would leave the copy and the message.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_KNOWN else code
 
-    def _headers(self, message: Message) -> Headers:
-        """What the message says of itself, and where it has been."""
+    def _headers(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
+        """What the message says of itself, and where it has been. All of its headers are copied, one by one."""
         place, effect, image = self._place, self._effect, self._owner.image()
-        own = dict(message.headers)
         queue = image.queues.get(effect.group)
         if queue is None:
-            return self._headers_of_share_group(message)
+            yield from self._headers_of_share_group(message, headers)
+            return
+        gone = {MESSAGE_ID, SENT_AT, SOURCE_ARN, RECEIVE_COUNT, DELAY_MS}
+        own: dict[str, bytes | None] = {}
+        for name, value in headers:
+            if name in gone:
+                own[name] = value
+            else:
+                yield name, value
         redrive = queue.settings.redrive
         target = image.queues.get(redrive.queue) if redrive is not None else None
         is_dead_letter = target is not None and target.topic_id == effect.destination.topic_id
-        added: dict[str, bytes] = {
-            MESSAGE_ID: own.get(MESSAGE_ID) or message_id(*place, message.offset).encode(),
-            SENT_AT: own.get(SENT_AT) or str(message.timestamp_ms).encode(),
-        }
+        yield MESSAGE_ID, own.get(MESSAGE_ID) or message_id(*place, message.offset).encode()
+        yield SENT_AT, own.get(SENT_AT) or str(message.timestamp_ms).encode()
         if is_dead_letter:
-            added[SOURCE_ARN] = queue.arn.encode()
-            added[RECEIVE_COUNT] = str(effect.count).encode()
-        gone = {MESSAGE_ID, SENT_AT, SOURCE_ARN, RECEIVE_COUNT, DELAY_MS}
-        return (*((name, value) for name, value in message.headers if name not in gone), *added.items())
+            yield SOURCE_ARN, queue.arn.encode()
+            yield RECEIVE_COUNT, str(effect.count).encode()
 
-    def _headers_of_share_group(self, message: Message) -> Headers:
+    def _headers_of_share_group(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
         """Dead letters of a share group that is no queue's say in Kafka's words where they have been (KIP-1191)."""
         topic = self._owner.image().topics.get(self._place.topic_id)
         added = {
@@ -245,8 +254,8 @@ class _Carrying:
             "__dlq.errors.group": self._effect.group,
             "__dlq.errors.delivery.count": str(self._effect.count),
         }
-        own = ((name, value) for name, value in message.headers if name not in added)
-        return (*own, *((name, text.encode()) for name, text in added.items()))
+        yield from ((name, value) for name, value in headers if name not in added)
+        yield from ((name, text.encode()) for name, text in added.items())
 
 
 def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:

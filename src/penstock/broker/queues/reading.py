@@ -39,6 +39,9 @@ _DIGITS_MAX: Final = 12
 _NOTHING: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
 
 
+Header = tuple[str, bytes | None]
+
+
 class Message(NamedTuple):
     """One record of the topic."""
 
@@ -208,19 +211,24 @@ class Opened:
             columns.timestamps[row],
             columns.key(row),
             columns.value(row),
-            self._headers(row, headers_max) if columns.headers_count[row] else (),
+            tuple(islice(self._headers(row), headers_max)) if headers_max and columns.headers_count[row] else (),
         )
 
-    def _headers(self, row: int, headers_max: int) -> tuple[tuple[str, bytes | None], ...]:
+    def headers_at(self, offset: int) -> Iterator[Header]:
+        """All headers of the message at an offset, one by one: there may be hundreds of thousands."""
+        row = self.row_of(offset)
+        return self._headers(row) if self._columns.headers_count[row] else iter(())
+
+    def _headers(self, row: int) -> Iterator[Header]:
         columns = self._columns
         body, at = columns.body, columns.headers_at[row : row + 1]
         entries = kernel.active.list_headers(body, at, columns.headers_count[row : row + 1])
-        return tuple(
+        return (
             (
                 bytes(body[name_at : name_at + name_len]).decode(errors="replace"),
                 None if value_len < 0 else bytes(body[value_at : value_at + value_len]),
             )
-            for name_at, name_len, value_at, value_len in islice(zip(*entries, strict=True), headers_max)
+            for name_at, name_len, value_at, value_len in zip(*entries, strict=True)
         )
 
 
@@ -342,6 +350,11 @@ class Back:
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
         """The message at an offset; None if it is not there any more. Raises ColdRead."""
+        batch = self.batch(offset, stable=stable)
+        return None if batch is None else batch.message_at(offset, headers_max)
+
+    def batch(self, offset: int, *, stable: bool = True) -> Opened | None:
+        """The batch that an offset is in; None if it is not there any more. Raises ColdRead."""
         batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
         if batch is None:
             try:
@@ -352,7 +365,7 @@ class Back:
             if batch is None:
                 return None
             self._kept.append(batch)
-        return batch.message_at(offset, headers_max)
+        return batch
 
     def forget(self) -> None:
         """Retention may have taken it by now."""

@@ -37,6 +37,7 @@ from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
 from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.time_slices import TimeSlices
 from penstock.queues.commands import Counts, Forget, Purge, SetPosition
 from penstock.queues.settings import IN_FLIGHT_MAX, LOOKAHEAD_MAX, DeadLetter, DeliverySettings, share_of
 from penstock.replication.partitions import Partitions
@@ -64,6 +65,7 @@ class QueueService:
         clock: Clock,
         timer: Timer,
         threads: Executor,
+        slices: TimeSlices,
         ask: AskPeer,
     ) -> None:
         self._metadata = metadata
@@ -79,6 +81,7 @@ class QueueService:
             ask=ask,
             clock=clock,
             threads=threads,
+            slices=slices,
             spawn=self._spawn,
         )
         self.hosting.perform = carrier.perform

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from inspect import isawaitable
 from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar, cast
 
 from penstock.broker.peers import Answer
@@ -17,6 +18,7 @@ from penstock.broker.queues.service import QueueService
 from penstock.client.errors import ConnectionFailed
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.time_slices import TimeSlices
 from penstock.queues.commands import Verdict
 from tests.unit.replication.worlds import DEFAULTS, NODE, World, world_at
 
@@ -49,6 +51,7 @@ class Shop:
             clock=world.clock,
             timer=self._timer,
             threads=world.threads,
+            slices=TimeSlices(monotonic),
             ask=nobody,
         )
         world.metadata.listeners.append(service.apply)
