@@ -8,7 +8,8 @@ After every step:
 - NeverEarly: nothing is in the topic, committed, before its time by the clock on the wall;
 - CancelledNeverDelivered: what somebody was told is cancelled is not delivered;
 - DeliveredOnceWhenDue: nothing is shown twice, nor what was aborted; a delayed record itself is shown to nobody;
-  deliveries are in the order of their ranks. Once nothing goes wrong any more, all that was acknowledged is shown.
+  deliveries are in the order of their ranks. Once nothing goes wrong any more, all that was acknowledged is shown;
+- AllInSync: and all brokers are in the ISR again.
 """
 
 import heapq
@@ -309,6 +310,7 @@ class DelayRun:
             self._step()
         missing = [one.uid for one in self.sent.values() if self._is_missing(one)]
         assert not missing, f"DeliveredOnceWhenDue: {missing} are not there, {self._about(missing[0])}"
+        assert len(self.state.isr) == len(NODES), f"AllInSync: {self.state} with {dict(self.counts)}"
 
     def _next_fault(self) -> None:
         if not self._is_calm:
@@ -342,6 +344,7 @@ class DelayRun:
             and (leader := self.nodes.get(self.state.leader)) is not None
             and (hosted := leader.hosted) is not None
             and not hosted.machine.pending_count
+            and len(self.state.isr) == len(NODES)
         )
 
     def _about(self, uid: int) -> str:
