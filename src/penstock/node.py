@@ -154,8 +154,9 @@ class Node:
         self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
         self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
-        lost = await on_disk(LogFolder(self._disk).find_lost)
-        self._make_member(folder, configs, clock, lost)
+        logs = await on_disk(lambda: LogFolder(self._disk))
+        lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
+        self._make_member(folder, configs, clock, lost, failed)
         await self._join()
         self._appliers = (  # in the order in which one depends on the other, and all on the partitions
             self._fetchers.apply,
@@ -285,8 +286,11 @@ class Node:
         for server in self._servers:
             server.close()
 
-    def _make_member(self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str]) -> None:
-        """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone."""
+    def _make_member(
+        self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str], failed: frozenset[str]
+    ) -> None:
+        """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone.
+        `failed`: logs with a failed fsync, which may lack what was not synced."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
         address = (settings.advertise or self.listen).found_at("127.0.0.1")
         configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
@@ -305,7 +309,10 @@ class Node:
             metadata=metadata,
             identity=identity,
             is_lost=lambda topic, number: bool(lost) and any(path in lost for path in paths_of(topic, number)),
-            may_lack=lambda topic: self._last_run.lost_power and configs.log_settings(topic).flush is Flush.OS,
+            may_lack=lambda topic, number: (
+                (self._last_run.lost_power or any(path in failed for path in paths_of(topic, number)))
+                and configs.log_settings(topic).flush is Flush.OS
+            ),
             note_cluster=lambda cluster_id: on_disk(lambda: folder.save(self._disk, cluster_id)),
             on_registered=self._registered,
             on_refused=self._refused,

@@ -1,9 +1,12 @@
 """Mistakes that are made on purpose, so that it is seen that the simulation of delays finds them."""
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.broker.delays.partition import DelayPartition
 from penstock.foundation.clock import Clock
+from penstock.log.log import Appended
+from penstock.replication.partition import Partition
 
 BUGS = {
     "does not look for what was delivered": "DeliveredOnceWhenDue",
@@ -13,8 +16,30 @@ BUGS = {
     "delivers too early": "NeverEarly",
     "cancels before it is committed": "CancelledNeverDelivered",
     "shows delayed records": "DeliveredOnceWhenDue",
+    "acknowledges before the sync": "DeliveredOnceWhenDue",
+    "counts on a node that lost power": "DeliveredOnceWhenDue",
 }
 """Mistakes that are made on purpose, and what must find them."""
+FLUSHES = {"acknowledges before the sync": "group", "counts on a node that lost power": "os"}
+"""How a topic must be flushed for the bugs that only show after power loss."""
+
+
+class HastyPartition(Partition):
+    """A bug: it takes what is written for synced."""
+
+    @property
+    def kept_end(self) -> int:
+        return self.log.end_offset
+
+    def append(self, *args: Any, **options: Any) -> Appended:
+        appended = super().append(*args, **options)
+        self.keep(self.log.end_offset)
+        return appended
+
+    def append_own(self, *args: Any, **options: Any) -> Appended:
+        appended = super().append_own(*args, **options)
+        self.keep(self.log.end_offset)
+        return appended
 
 
 def plant_bug(bug: str, hosted: DelayPartition) -> None:

@@ -1,4 +1,7 @@
-"""A broker of the simulation of delays: a real partition, its real companion, the real machine and what runs it."""
+"""A broker of the simulation of delays: a real partition, its real companion, the real machine and what runs it.
+
+Syncs, truncation, removals and the exchange of compacted segments run on threads that take their time.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -16,8 +19,12 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, OffsetOutOfRange, PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.log import compaction
+from penstock.log.io_queue import IoQueue, Outcome
+from penstock.log.last_run import LastRun
+from penstock.log.log import Log
 from penstock.log.recovery import open_log
-from penstock.log.settings import LogSettings
+from penstock.log.settings import Flush, LogSettings
+from penstock.replication.flusher import Flusher
 from penstock.replication.link import Link
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
@@ -31,11 +38,14 @@ COMPANION_ID: Final = b"its-companion-id"
 NAME: Final = TopicPartition("orders", 0)
 LAG_MS: Final = 700
 FOLLOW_MS: Final = 60
-SETTINGS: Final = LogSettings.of({"delayed.messages": "true", "segment.bytes": "2048", "min.insync.replicas": "1"})
+SETTINGS: Final = {"delayed.messages": "true", "segment.bytes": "2048", "min.insync.replicas": "1"}
+UPKEEP_MS: Final = 120
 
 
 class World(Protocol):
     clock: FakeClock
+    flush: str
+    new_partition: Callable[..., Partition]
 
     def later(self, node: "DelayNode", ms: float, action: Callable[[], None]) -> Callable[[], None]: ...
 
@@ -51,7 +61,12 @@ class DelayNode:
         self._world = world
         self._rng = rng
         self.disk = FakeDisk(Random(rng.random()))
-        self.epochs = count(10 * node_id)
+        self.boots = 0
+        """How often its machine has lost power."""
+        self.is_doubtful = False
+        """Whether it may lack what was acknowledged, and is still counted on."""
+        self._settings = LogSettings.of({**SETTINGS, "flush": world.flush})
+        self.epochs = count(1000 * node_id)
         self.epoch = -1
         self.is_up = False
         self.is_cut = False
@@ -65,28 +80,72 @@ class DelayNode:
     def start(self) -> None:
         self.is_up, self.is_cut, self.is_asking = True, False, False
         self.epoch = next(self.epochs)
-        clock = self._world.clock
-        logs = [
-            open_log(self.disk, name, settings, boot_id="boot", now_ms=clock.now_ms()).log
-            for name, settings in (("topic", SETTINGS), ("companion", SETTINGS.for_companion()))
-        ]
-        self.partition = Partition(
-            topic_id=TOPIC_ID, name=NAME, leader_epoch=-1, log=logs[0], high_watermark=logs[0].start_offset
+        clock, new_partition = self._world.clock, self._world.new_partition
+        boot_id = f"boot-{self.boots}"
+        self._last_run = LastRun(self.disk, boot_id)
+        self._flusher = Flusher()
+        self._is_compacting = False
+        self._heard: PartitionState | None = None
+        log, companion = (
+            self._open(name, settings, boot_id)
+            for name, settings in (("topic", self._settings), ("companion", self._settings.for_companion()))
         )
-        self.companion = Partition(
+        self.partition = new_partition(
+            topic_id=TOPIC_ID, name=NAME, leader_epoch=-1, log=log, high_watermark=log.start_offset
+        )
+        self.companion = new_partition(
             topic_id=COMPANION_ID,
             name=NAME,
             leader_epoch=-1,
-            log=logs[1],
-            high_watermark=logs[1].start_offset,
+            log=companion,
+            high_watermark=companion.start_offset,
             companion_of=self.partition,
         )
+        for track in (self.partition, self.companion):
+            track.on_append = self._flusher.flush_soon
+            track.on_returned = self._hear_again
         self.partition.is_leader = self.companion.is_leader = False
         self.partition.take_companion(self.companion)
         self.veil = self.partition.veil = Veil(self.partition, lambda: self.machine, clock, self.timer)
         self.runtime = self._new_runtime()
         self.link = Link(self.node_id, uses_sessions=False)
         self._world.later(self, FOLLOW_MS, self._read_along)
+        self._world.later(self, UPKEEP_MS, self._maintain)
+
+    def _open(self, folder: str, settings: LogSettings, boot_id: str) -> Log:
+        log = open_log(self.disk, folder, settings, boot_id=boot_id, now_ms=self._world.clock.now_ms()).log
+        log.io = IoQueue(self._on_thread)
+        return log
+
+    def _on_thread(self, work: Callable[[], Any], done: Callable[[Outcome], None]) -> None:
+        """Runs work after a while, and tells of its end after another one."""
+
+        def ran() -> None:
+            outcome = Outcome.of(work)
+            self._world.later(self, self._rng.choice((0, 1, 10)), lambda: done(outcome))
+
+        self._world.later(self, self._rng.choice((0, 1, 5, 30)), ran)
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether what others count on may be gone: the machine lost power, and the topic is not synced in time."""
+        return self._last_run.lost_power and self._settings.flush is Flush.OS
+
+    def told(self) -> None:
+        """It has left the ISR, or may stay in it."""
+        self._last_run.told()
+        self.is_doubtful = False
+
+    def lose_power(self) -> None:
+        self.stop()
+        self.disk.lose_power()
+        self.boots += 1
+        self.is_doubtful |= self._settings.flush is Flush.OS
+
+    @property
+    def is_online(self) -> bool:
+        """Not while a thread truncates one of its logs."""
+        return self.is_up and all(track.is_online for track in self.partition.tracks)
 
     def stop(self) -> None:
         self.is_up = False
@@ -116,7 +175,7 @@ class DelayNode:
 
     def _read_along(self) -> None:
         self._world.later(self, FOLLOW_MS, self._read_along)
-        if not self.partition.is_leader:
+        if not self.partition.is_leader and self.is_online:
             if self.runtime.is_astray:
                 self.runtime = self._new_runtime()
             while self.runtime.follow():
@@ -126,6 +185,10 @@ class DelayNode:
 
     def hear(self, state: PartitionState) -> None:
         """Of who leads, from the store."""
+        if not self.is_online:
+            assert any(track.is_lent for track in self.partition.tracks), f"PartitionOnline: {self._reasons()}"
+            self._heard = state
+            return
         if state.leader_epoch < self.partition.leader_epoch:
             return
         now_ms = self._world.clock.steady_ms()
@@ -145,6 +208,15 @@ class DelayNode:
         self.link.follow(self.partition.tracks if self.partition.following is not None else ())
         if was_leader:
             self._give_up()
+
+    def _reasons(self) -> str:
+        return " ".join(track.offline_reason for track in self.partition.tracks)
+
+    def _hear_again(self) -> None:
+        """A log is back that was being truncated."""
+        state, self._heard = self._heard, None
+        if state is not None:
+            self.hear(state)
 
     def _take_over(self) -> None:
         self._close()
@@ -223,19 +295,38 @@ class DelayNode:
 
     # -- upkeep
 
-    def compact(self) -> int:
-        """How many records of the companion log went."""
-        log = self.companion.log
-        log.sync()
-        job = compaction.plan(log, self._world.clock.now_ms(), self.companion.high_watermark, 1000, bytes(16))
+    def _maintain(self) -> None:
+        """Saves checkpoints and has closed segments synced, as the upkeep of a broker does."""
+        self._world.later(self, UPKEEP_MS, self._maintain)
+        for track in self.partition.tracks:
+            if track.is_online:
+                if track.log.checkpoint_is_stale:
+                    track.log.save_checkpoint()
+                if track.log.has_unsynced_segments:
+                    self._flusher.flush_soon(track)
+
+    def compact(self, then: Callable[[int], None]) -> None:
+        """Compacts the companion log; `then` gets how many records went."""
+        if self._is_compacting or not self.is_online:
+            return
+        log, now_ms = self.companion.log, self._world.clock.now_ms()
+        self._flusher.flush_soon(self.companion)
+        job = compaction.plan(log, now_ms, self.companion.high_watermark, 1000, bytes(16))
         if job is None:
-            return 0
+            return
         result = job.run()
-        job.install(log, result)
-        return result.records_before - result.records_after
+        self._is_compacting = True
+
+        def installed(outcome: Outcome) -> None:
+            self._is_compacting = False
+            then(result.records_before - result.records_after if outcome.result() else 0)
+
+        job.install(log, result, installed)
 
     def trim(self, read_to: int) -> int:
         """Have retention take what it may, and consumers have seen; how many offsets."""
+        if not self.is_online:
+            return 0
         log = self.partition.log
         limit = min(self.partition.high_watermark, self.veil.keep_from, read_to)
         before = log.start_offset

@@ -1,11 +1,15 @@
-"""One seeded life of a partition with delayed messages on three brokers that die, are cut off, and change leaders.
+"""One seeded life of a partition with delayed messages on three brokers that die, lose power, and change leaders.
 
 What is real: partitions and their companions on a disk that tears writes, replication by Fetch, truncation, ISR, the
-machine and everything that runs it, admission, what consumers are shown, compaction and retention. After every step:
+machine and everything that runs it, admission, what consumers are shown, compaction and retention. Each life has one
+way to flush. With flush=group all brokers may lose power, also at once. With flush=os a broker that has lost power
+leaves the ISR before anyone counts on it, and one whose loss would leave nobody with all that is committed keeps it.
+After every step:
 - NeverEarly: nothing is in the topic, committed, before its time by the clock on the wall;
 - CancelledNeverDelivered: what somebody was told is cancelled is not delivered;
 - DeliveredOnceWhenDue: nothing is shown twice, nor what was aborted; a delayed record itself is shown to nobody;
-  deliveries are in the order of their ranks. Once nothing goes wrong any more, all that was acknowledged is shown.
+  deliveries are in the order of their ranks. Once nothing goes wrong any more, all that was acknowledged is shown;
+- AllInSync: and all brokers are in the ISR again.
 """
 
 import heapq
@@ -17,6 +21,7 @@ from math import inf as INFINITY  # noqa: N812
 from random import Random
 
 from penstock.broker.delays.partition import DelayPartition
+from penstock.cluster.elections import without_data
 from penstock.cluster.partition_state import PartitionState
 from penstock.delays.entries import NOT_ONE, Rank
 from penstock.foundation.delays import DELAY_HEADERS, DELAYED_FROM, DUE_AT
@@ -24,8 +29,9 @@ from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
 from penstock.records.batch import batches
 from penstock.records.build import Record, read_records
+from penstock.replication.partition import Partition
 from tests.simulation.clock import FakeClock
-from tests.simulation.delay_bugs import plant_bug
+from tests.simulation.delay_bugs import FLUSHES, HastyPartition, plant_bug
 from tests.simulation.delay_clients import Canceller, Client, Sent
 from tests.simulation.delay_node import LAG_MS, DelayNode
 from tests.simulation.disk import Killed
@@ -34,7 +40,7 @@ NODES = (1, 2, 3)
 FETCH_MS = 15
 CALM_MS = 45_000
 FAULTS_MIN = 12
-FAULTS = {"kill": 3, "torn": 4, "cut": 4, "election": 5, "jump": 2, "compact": 5, "trim": 3}
+FAULTS = {"kill": 3, "torn": 4, "power": 3, "cut": 4, "election": 5, "jump": 2, "compact": 5, "trim": 3}
 """With how often each happens, compared with the others."""
 
 
@@ -51,6 +57,8 @@ class DelayRun:
         self.loss = self.rng.choice((0.0, 0.05, 0.2))
         self._pace_ms = self.rng.choice((100, 250, 600))
         self._is_calm = False
+        self.flush = FLUSHES.get(bug) or self.rng.choice(("group", "os"))
+        self.new_partition = HastyPartition if bug == "acknowledges before the sync" else Partition
         self.nodes = {number: DelayNode(number, self, Random(self.rng.random())) for number in NODES}
         self._clients = [
             Client(number, self, Random(self.rng.random()), transactional=number == 0) for number in range(3)
@@ -127,8 +135,8 @@ class DelayRun:
         if not self._is_calm and self.rng.random() < 0.2:
             believing = [node for node in self.nodes.values() if node.is_up and node.partition.is_leader]
             return self.rng.choice(believing) if believing else None
-        node = self.nodes[self.state.leader]
-        return node if node.is_up and not node.is_cut else None
+        node = self.nodes.get(self.state.leader)
+        return node if node is not None and node.is_up and not node.is_cut else None
 
     # -- leading and following
 
@@ -168,8 +176,8 @@ class DelayRun:
 
     def _keep_isr(self) -> None:
         """As the keeper of every leader does; and elect somebody where nobody leads."""
-        leader = self.nodes[self.state.leader]
-        if not leader.is_up or leader.is_cut or leader.epoch != self.state.leader_broker_epoch:
+        leader = self.nodes.get(self.state.leader)
+        if leader is None or not leader.is_up or leader.is_cut or leader.epoch != self.state.leader_broker_epoch:
             self._elect(other=False)
         brokers = {number: node.epoch for number, node in self.nodes.items() if node.is_up and not node.is_cut}
         for node in self.nodes.values():
@@ -226,21 +234,42 @@ class DelayRun:
         if not node.is_up:
             node.disk.restart()
             node.start()
+            if node.may_lack and self._bug != "counts on a node that lost power":
+                state = without_data(self.state, node.node_id)
+                if state is not self.state:
+                    self.counts["isrs_left"] += 1
+                    self._change(state)
+            node.told()
             if self.state.leader == node.node_id:
                 self._elect(other=False)
             self._tell(node, 1)
+
+    def _lose_power(self, node: DelayNode) -> None:
+        """One machine stops, or all at once, if what is committed survives that."""
+        nodes = [node]
+        if self.flush == "group" and self.rng.random() < 0.4:
+            nodes = list(self.nodes.values())
+        doubtful = {one.node_id for one in self.nodes.values() if one.is_doubtful} | {node.node_id}
+        if self.flush == "os" and doubtful.issuperset(self.state.isr):
+            return
+        self.counts["power_losses"] += len(nodes)
+        for one in nodes:
+            one.lose_power()
+            self._at(self.rng.choice((50, 500, 2500)), lambda one=one: self._revive(one))
 
     def _fault(self) -> None:
         (name,) = self.rng.choices(list(FAULTS), list(FAULTS.values()))
         up = [node for node in self.nodes.values() if node.is_up and not node.is_cut]
         node = self.rng.choice(up) if up else None
-        if self.rng.random() < 0.6 and self.nodes[self.state.leader] in up:
+        if self.rng.random() < 0.6 and self.nodes.get(self.state.leader) in up:
             node = self.nodes[self.state.leader]
         if node is None:
             return
         self.counts[name] += 1
         if name == "kill":
             self._die(node)
+        elif name == "power":
+            self._lose_power(node)
         elif name == "torn":
             node.disk.die_after(self.rng.randint(1, 30))
         elif name == "cut":
@@ -251,7 +280,7 @@ class DelayRun:
         elif name == "jump":
             self._set_clock(self.rng.choice((-20_000, -500, 0, 0, 500, 20_000)))
         elif name == "compact":
-            self.on(node, lambda: self._count("compacted", node.compact()))
+            self.on(node, lambda: node.compact(lambda gone: self._count("compacted", gone)))
         else:
             # Retention is longer than producers try: what was trimmed is not sent again (docs/delivery.md).
             free_to = min(self._read_to, *(client.needs_from for client in self._clients))
@@ -281,6 +310,7 @@ class DelayRun:
             self._step()
         missing = [one.uid for one in self.sent.values() if self._is_missing(one)]
         assert not missing, f"DeliveredOnceWhenDue: {missing} are not there, {self._about(missing[0])}"
+        assert len(self.state.isr) == len(NODES), f"AllInSync: {self.state} with {dict(self.counts)}"
 
     def _next_fault(self) -> None:
         if not self._is_calm:
@@ -311,8 +341,10 @@ class DelayRun:
             all(client.is_idle for client in self._clients)
             and not any(self._is_missing(sent) for sent in self.sent.values())
             and all(node.is_up for node in self.nodes.values())
-            and (hosted := self.nodes[self.state.leader].hosted) is not None
+            and (leader := self.nodes.get(self.state.leader)) is not None
+            and (hosted := leader.hosted) is not None
             and not hosted.machine.pending_count
+            and len(self.state.isr) == len(NODES)
         )
 
     def _about(self, uid: int) -> str:
@@ -323,7 +355,7 @@ class DelayRun:
     def _read(self) -> None:
         """As a consumer of committed records does: at the leader, or at a follower that has as much."""
         node = self.rng.choice(list(self.nodes.values()))
-        if not node.is_up or node.partition.leader_epoch < 0 or node.is_cut:
+        if not node.is_online or node.partition.leader_epoch < 0 or node.is_cut:
             return
         if node.partition.is_leader and node.node_id != self.state.leader:
             return  # clients are told by others that this is not the leader

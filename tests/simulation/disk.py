@@ -1,8 +1,9 @@
-"""A disk that can lose its process in the middle of a write, its power, or its last free byte.
+"""A disk that can lose its process in the middle of a write, its power, or its last free byte, or fail an fsync.
 
 What was written is in the cache; what was synced is durable. Killing the process loses nothing but the rest of
 the operation under way. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
-a prefix, as a journalling file system does.
+a prefix, as a journalling file system does. An fsync that fails drops pages that were not synced, once: as with
+Linux, the next one succeeds though they are gone.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +24,15 @@ class Inode:
     def __init__(self) -> None:
         self.cache = bytearray()
         self.durable = bytearray()
+
+    def drop_unsynced(self, rng: Random) -> None:
+        """A write to the device has failed: some of its pages are clean now, and read as they are on the device."""
+        luck = rng.choice((0.5, 1.0))
+        for at in range(0, len(self.cache), PAGE):
+            end = min(at + PAGE, len(self.cache))
+            on_device = bytes(self.durable[at:end]).ljust(end - at, b"\0")
+            if self.cache[at:end] != on_device and rng.random() < luck:
+                self.cache[at:end] = on_device
 
 
 class FakeFile:
@@ -79,6 +89,10 @@ class FakeFile:
     def sync(self) -> None:
         self._alive()
         self._disk.step_or_die()
+        if self._disk.fails_sync():
+            self._inode.drop_unsynced(self._disk.rng)
+            self._disk.has_dropped = True
+            raise StorageError("fsync failed")
         self._inode.durable = bytearray(self._inode.cache)
 
     def close(self) -> None:
@@ -89,11 +103,15 @@ class FakeDisk:
     """Implements the log's Disk port. Names are changed through `_journal`, so that power loss can undo them."""
 
     def __init__(self, rng: Random, size_bytes: int = 1 << 40) -> None:
-        self._rng = rng
+        self.rng = rng
         self.free_bytes = size_bytes
         self.life = 0
         self.operations = 0
         self._die_at: int | None = None
+        self._fail_sync_in = 0
+        self.failed_syncs = 0
+        self.has_dropped = False
+        """Whether one has dropped pages since the process began."""
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
         self._journal: list[Callable[[dict[str, Inode]], object]] = []
@@ -104,8 +122,23 @@ class FakeDisk:
         """Kill the process in the middle of a later operation."""
         self._die_at = self.operations + operations
 
+    def fail_sync_after(self, syncs: int) -> None:
+        """Fail the one of the next fsyncs with this number: 1 is the next."""
+        self._fail_sync_in = syncs + 1
+
+    def fails_sync(self) -> bool:
+        """Count an fsync; whether it fails."""
+        self._fail_sync_in -= self._fail_sync_in > 0
+        has_failed = self._fail_sync_in == 1
+        if has_failed:
+            self._die_at = None  # nobody can note it who is killed at the same moment
+            self._fail_sync_in = 0
+            self.failed_syncs += 1
+        return has_failed
+
     def disarm(self) -> None:
         self._die_at = None
+        self._fail_sync_in = 0
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
@@ -119,7 +152,7 @@ class FakeDisk:
         self.operations += 1
         if self._die_at is not None and self.operations >= self._die_at:
             self._die_at = None
-            return self._rng.random()
+            return self.rng.random()
         return None
 
     def step_or_die(self) -> None:
@@ -129,13 +162,15 @@ class FakeDisk:
     def restart(self) -> None:
         """A new process finds the cache as it was."""
         self.life += 1
+        self.has_dropped = False
         self._die_at = None
 
     def lose_power(self) -> None:
         """A new process finds what was synced, and some of what was not."""
         self.life += 1
+        self.has_dropped = False
         self._die_at = None
-        kept = self._rng.randint(0, len(self._journal))
+        kept = self.rng.randint(0, len(self._journal))
         for change in self._journal[:kept]:
             change(self._durable_names)
         self._journal.clear()
@@ -149,11 +184,11 @@ class FakeDisk:
         if cache == durable:
             return bytearray(durable)
         low, high = sorted((len(cache), len(durable)))
-        size = self._rng.choice((len(cache), len(durable), self._rng.randint(low, high)))
+        size = self.rng.choice((len(cache), len(durable), self.rng.randint(low, high)))
         found = bytearray(size)
-        luck = self._rng.choice((0.0, 0.5, 0.95, 1.0))
+        luck = self.rng.choice((0.0, 0.5, 0.95, 1.0))
         for at in range(0, size, PAGE):
-            source = cache if self._rng.random() < luck else durable
+            source = cache if self.rng.random() < luck else durable
             piece = source[at : min(at + PAGE, size)]
             found[at : at + len(piece)] = piece
         return found
@@ -204,6 +239,8 @@ class FakeDisk:
         inode = Inode()
         inode.cache = bytearray(data)
         if durable:
+            if self.fails_sync():
+                raise StorageError("fsync failed")
             inode.durable = bytearray(data)
         self._change_names(lambda names: names.__setitem__(path, inode))
         if durable:
@@ -211,6 +248,8 @@ class FakeDisk:
 
     def sync_folder(self, path: str) -> None:
         self.step_or_die()
+        if self.fails_sync():
+            raise StorageError("fsync failed")
         for change in self._journal:
             change(self._durable_names)
         self._journal.clear()

@@ -1,9 +1,10 @@
 """One seeded life of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
 
-What waits for the disk is done by threads that take their time: anything may happen before they have ended.
+What waits for the disk is done by threads that take their time: anything may happen before they have ended. An fsync
+may fail, after which the kernel may have dropped what was not synced: the process is restarted in the same boot.
 
 A model remembers what was acknowledged. After each fault the log is opened again, and compared:
-- CommittedNeverLost: what was acknowledged is there (after power loss: what was synced);
+- CommittedNeverLost: what was acknowledged is there (after power loss or a failed fsync: what was synced);
 - OffsetsNeverReused: an offset that was read back has the content it was given;
 - OffsetsContiguous: what is there has no holes, but for those that compaction makes;
 - EpochsRemembered: every batch lies in the range of its leader's epoch;
@@ -30,7 +31,7 @@ from penstock.log import compaction, retention
 from penstock.log.checkpoint import SyncTicket
 from penstock.log.io_queue import IoQueue, Outcome
 from penstock.log.log import Appended, Log
-from penstock.log.recovery import open_log
+from penstock.log.recovery import Recovered, open_log
 from penstock.log.removal import TornLog
 from penstock.log.settings import LogSettings
 from penstock.log.times import find_time
@@ -85,6 +86,10 @@ class LogRun:
         self.droppable: set[int] = set()
         """Offsets of segments that were to be dropped: they may be there or not."""
         self.forgotten_to = 0
+        self._failed_syncs = 0
+        """Those whose effect has been seen."""
+        self._is_offline = False
+        """Whether an fsync failed, so that the log must not be used until a process opens it again."""
         self.log = self._open()
 
     # -- one life
@@ -113,6 +118,7 @@ class LogRun:
             (self._lose_power, 0.5),
             (self._fill_disk, 0.5),
             (self._arm, 1.5),
+            (self._fail_sync, 0.5),
         ]
         doing, weights = [action for action, _ in actions], [weight for _, weight in actions]
         for _ in range(self.steps):
@@ -122,6 +128,8 @@ class LogRun:
                 action()
             except Killed:
                 self._recover_from_kill()
+            if self._is_offline or self.disk.has_dropped:
+                self._restart_offline()
             self.counts["steps"] += 1
         self.disk.disarm()
         self.threads.run_all()
@@ -133,13 +141,23 @@ class LogRun:
 
     def _open(self) -> Log:
         self.threads.clear()
-        self._is_compacting = False
-        recovered = open_log(self.disk, FOLDER, self.settings, boot_id=str(self.boot), now_ms=self.clock.now_ms())
+        self._is_compacting = self._is_offline = False
+        recovered = self._recovered()
         self.counts["cut_tails"] += recovered.cut_bytes > 0
         self.epoch += 1
         recovered.log.note_epoch(self.epoch, recovered.log.end_offset)
         recovered.log.io = IoQueue(self.threads.run)
         return recovered.log
+
+    def _recovered(self) -> Recovered:
+        while True:
+            try:
+                return open_log(self.disk, FOLDER, self.settings, boot_id=str(self.boot), now_ms=self.clock.now_ms())
+            except StorageError:
+                # Whoever fails to open it, because of an fsync, is restarted.
+                assert self.disk.failed_syncs > self.counts["failed_opens"], "a log cannot be opened"
+                self.counts["failed_opens"] = self.disk.failed_syncs
+                self.disk.restart()
 
     # -- actions
 
@@ -342,11 +360,15 @@ class LogRun:
             return
         offset = self.rng.randint(self.high_watermark, self.log.end_offset)
         self.threads.run_all()  # it is a job like others, and its turn comes after theirs
+        if self._is_offline or self.disk.has_dropped:
+            return
         self.truncating = True
         try:
             self.log.truncate(offset, self.clock.now_ms())
         except TornLog:
-            raise
+            assert self.disk.failed_syncs
+            self._is_offline = True
+            return
         except StorageError:  # a full disk: then all is as it was
             self.truncating = False
             self.counts["not_truncated"] += 1
@@ -368,7 +390,10 @@ class LogRun:
             return tickets[0].run
 
         def end(outcome: Outcome) -> None:
-            outcome.result()
+            if outcome.error is not None:
+                assert self.disk.failed_syncs, outcome.error
+                self._is_offline = True
+                return
             log.end_sync(tickets[0])
             self.model.synced_end = max(self.model.synced_end, tickets[0].end_offset)
 
@@ -405,13 +430,18 @@ class LogRun:
         )
         if job is None:
             return
-        result = job.run()
+        try:
+            result = job.run()
+        except StorageError:
+            assert self.disk.failed_syncs
+            return
         self._is_compacting = True
 
         def end(outcome: Outcome) -> None:
             self._is_compacting = False
             if outcome.error is not None:
-                assert self.counts["full_disks"], outcome.error
+                assert self.counts["full_disks"] or self.disk.failed_syncs, outcome.error
+                self._is_offline = isinstance(outcome.error, TornLog)
                 return
             self.counts["compactions"] += outcome.value
             self._check_all()
@@ -432,7 +462,7 @@ class LogRun:
 
         def end_drop(outcome: Outcome) -> None:
             if outcome.error is not None:
-                assert self.counts["full_disks"], outcome.error
+                assert self.counts["full_disks"] or self.disk.failed_syncs, outcome.error
                 return
             self.counts["drops"] += outcome.value > 0
             self._check_all()
@@ -444,6 +474,8 @@ class LogRun:
         spare, self.disk.free_bytes = self.disk.free_bytes, self.rng.randint(0, 3000)
         try:
             for _ in range(self.rng.randint(1, 10)):
+                if self._is_offline or self.disk.has_dropped:
+                    break
                 self.rng.choice(
                     (
                         self._append,
@@ -468,19 +500,38 @@ class LogRun:
 
     def _reopen(self) -> None:
         self.threads.run_all()
-        self.log.close()
+        try:
+            self.log.close()
+        except StorageError:
+            assert self.disk.failed_syncs
+            self._is_offline = True
+        if self._is_offline:
+            return
         self.disk.restart()
         self.log = self._open()
         self.counts["clean_restarts"] += 1
+        if self.disk.failed_syncs > self._failed_syncs:
+            self._adopt(lost_power=True)
+            return
         self.model.synced_end = self.high_watermark = self.model.end
         self._relearn_producers()
         self._check_all()
+
+    def _fail_sync(self) -> None:
+        self.disk.fail_sync_after(self.rng.randint(1, 5))
+
+    def _restart_offline(self) -> None:
+        """The process is restarted, in the same boot: what was not synced may be gone as after power loss."""
+        self.counts["failed_syncs"] += 1
+        self.disk.restart()
+        self.log = self._open()
+        self._adopt(lost_power=True)
 
     def _recover_from_kill(self) -> None:
         self.counts["kills"] += 1
         self.disk.restart()
         self.log = self._open()
-        self._adopt(lost_power=False)
+        self._adopt(lost_power=self.disk.failed_syncs > self._failed_syncs)
 
     def _lose_power(self) -> None:
         self.counts["power_losses"] += 1
@@ -497,7 +548,7 @@ class LogRun:
         self.pending = None
         if self.truncating:
             self.truncating = False
-            assert end >= self.high_watermark, f"CommittedNeverLost: {end} < {self.high_watermark}"
+            assert lost_power or end >= self.high_watermark, f"CommittedNeverLost: {end} < {self.high_watermark}"
             assert end in self.model.ends, "the log ends in the middle of a batch"
             self._cut(end)
         if lost_power:
@@ -512,6 +563,7 @@ class LogRun:
         assert self.log.start_offset >= self.model.start or self.compacted, "what was trimmed is back"
         self.model.start = max(self.model.start, self.log.start_offset)
         self.high_watermark = end
+        self._failed_syncs = self.disk.failed_syncs
         self._relearn_producers()
         self._check_all()
 
@@ -613,6 +665,8 @@ class LogRun:
 
     def _check_all(self) -> None:
         """Read the log from its start to its end and compare."""
+        if self._is_offline or self.disk.has_dropped:
+            return
         offset = self.log.start_offset
         seen: set[int] = set()
         last = offset - 1

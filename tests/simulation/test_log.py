@@ -22,7 +22,7 @@ def _run(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_log_keeps_its_promises_through_kills_power_loss_and_full_disks(seed: int) -> None:
+def test_a_log_keeps_its_promises_through_kills_power_loss_failed_fsyncs_and_full_disks(seed: int) -> None:
     counts = _run(seed)
     assert counts["kills"] >= 3
 
@@ -40,6 +40,7 @@ def test_a_log_keeps_its_promises_over_many_seeds() -> None:
         "kills",
         "power_losses",
         "full_disks",
+        "failed_syncs",
         "cut_tails",
         "compactions",
         "truncations",

@@ -47,13 +47,13 @@ class Membership:
         metadata: Metadata,
         identity: Identity,
         is_lost: Callable[[Topic, int], bool],
-        may_lack: Callable[[Topic], bool],
+        may_lack: Callable[[Topic, int], bool],
         note_cluster: Callable[[str], Awaitable[None]],
         on_registered: Callable[[int], None],
         on_refused: Callable[[PenstockError], None],
     ) -> None:
-        """`is_lost`: whether a partition's log was in the data folder and is gone. `may_lack`: whether the logs of a
-        topic may lack what was acknowledged. `note_cluster`: the folder belongs to this cluster from now on.
+        """`is_lost`: whether a partition's log was in the data folder and is gone. `may_lack`: whether the log of a
+        partition may lack what was acknowledged. `note_cluster`: the folder belongs to this cluster from now on.
         `on_registered`: this is the broker's epoch from now on. `on_refused`: another process has become this broker,
         so this one must stop."""
         self._store = store
@@ -108,7 +108,7 @@ class Membership:
             return plan_leave_isrs(node_id, states)
 
         def is_doubtful(topic: Topic, number: int) -> bool:
-            return self._is_lost(topic, number) or self._may_lack(topic)
+            return self._is_lost(topic, number) or self._may_lack(topic, number)
 
         await self._metadata.change(plan)
         while states:

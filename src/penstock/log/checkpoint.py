@@ -12,19 +12,39 @@ import json
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from penstock.foundation.errors import StorageError
 from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
 HOLES_FILE: Final = "holes"
 """Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
+FAILED_SYNC_FILE: Final = "failed-sync"
+"""Is there once an fsync of the log has failed, until recovery has checked and synced what is left of its tail."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
+NO_BOOT: Final = ""
 _OFTEN: Final = 0
 _SYNCED: Final = 2
 """The first of the two slots of each kind of mark."""
+
+
+@contextmanager
+def failed_sync_noted(disk: Disk, folder: str) -> Iterator[None]:
+    """Note it in the log's folder if an fsync fails in this block.
+
+    The kernel may have dropped the pages that it could not write, and reports that once. So nothing beyond the last
+    sync may be trusted from then on, neither in this boot nor, for want of a mark that says so, in the next.
+    """
+    try:
+        yield
+    except StorageError:
+        with suppress(StorageError):  # not even that can be written: the error itself takes the log offline
+            disk.store(f"{folder}/{FAILED_SYNC_FILE}", b"")
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +79,21 @@ _FIELDS: Final = tuple(entry.name for entry in fields(Checkpoint))
 class CheckpointFile:
     """The marks of one log."""
 
-    __slots__ = ("_disk", "_path", "_turns")
+    __slots__ = ("_disk", "_folder", "_path", "_turns", "has_failed")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
+        self._folder = folder
         self._path = f"{folder}/{FILE_NAME}"
         self._turns = array("q", (0, 0, 0))  # by kind
+        self.has_failed = False
+        """Whether a sync has failed: a later one says nothing about what that did not write, and may have dropped."""
 
-    def load(self, boot_id: str) -> Checkpoint | None:
-        """The mark to go by; None if there is none that is whole: then the log is read from its start."""
+    def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
+        """The mark to go by; None if there is none that is whole: then the log is read from its start.
+
+        `has_failed`: an fsync has failed, so only what was synced counts. Where the log begins is known nevertheless.
+        """
         data = self._disk.load(self._path)
         if data is None:
             return None
@@ -76,8 +102,14 @@ class CheckpointFile:
             for turn, mark in _whole(data, kind):
                 if turn >= self._turns[kind]:
                     self._turns[kind], found[kind] = turn, mark
-        often = found.get(_OFTEN)
-        return often if often is not None and often.boot_id == boot_id else found.get(_SYNCED)
+        often, synced = found.get(_OFTEN), found.get(_SYNCED)
+        if often is not None and often.boot_id != boot_id:
+            often = None
+        if not has_failed:
+            return often or synced
+        if synced is None:
+            return None
+        return replace(synced, boot_id=NO_BOOT, start_offset=(often or synced).start_offset)
 
     def reserve(self) -> None:
         """Take the space for all marks, so that a disk that is full later does not matter."""
@@ -105,7 +137,8 @@ class CheckpointFile:
         file = self._open()
         file.write_at((kind + turn % 2) * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
         if sync:
-            file.sync()
+            with failed_sync_noted(self._disk, self._folder):
+                file.sync()
         file.close()
 
 
@@ -154,9 +187,14 @@ class SyncTicket:
         return self.checkpoint.synced_to
 
     def run(self) -> None:
-        if self.notes_holes:
-            self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
-        for file in self.files:
-            file.sync()
-        self.disk.sync_folder(self.folder)
-        self.marks.save_synced(self.checkpoint)
+        try:
+            if self.notes_holes:
+                self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
+            with failed_sync_noted(self.disk, self.folder):
+                for file in self.files:
+                    file.sync()
+                self.disk.sync_folder(self.folder)
+            self.marks.save_synced(self.checkpoint)
+        except StorageError:
+            self.marks.has_failed = True
+            raise

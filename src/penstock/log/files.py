@@ -199,7 +199,12 @@ class LogFiles:
         return bool(self._unsynced) or self._is_doubtful
 
     def begin_sync(self) -> SyncTicket:
-        """What to sync, on a thread, as a job of `io`; give the ticket to `end_sync` when it has run."""
+        """What to sync, on a thread, as a job of `io`; give the ticket to `end_sync` when it has run.
+
+        Raises StorageError once an fsync has failed: then only recovery knows what is left.
+        """
+        if self.marks.has_failed:
+            raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to have the log read back")
         segments = (*self._unsynced, self.segments[-1])
         files = [segment.file for segment in segments]
         files += [file for segment in segments if (file := segment.aborted.take_unsynced())]

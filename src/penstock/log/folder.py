@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.ids import TopicPartition, uuid_text
-from penstock.log.checkpoint import CheckpointFile
+from penstock.log.checkpoint import FAILED_SYNC_FILE, CheckpointFile
 from penstock.log.disk import Disk
 
 LOGS: Final = "logs"
@@ -61,6 +61,10 @@ class LogFolder:
     def find_lost(self) -> frozenset[str]:
         """All logs that were made here and are gone."""
         return frozenset(path for path in list(self._made) if self.is_lost(path))
+
+    def find_failed(self) -> frozenset[str]:
+        """All logs of which an fsync has failed in an earlier process: what was not synced may be gone."""
+        return frozenset(path for path in list(self._made) if FAILED_SYNC_FILE in self.disk.names(path))
 
     def make(self, paths: Iterable[str]) -> None:
         """Make folders that are new, and note them, so that both survive power loss."""

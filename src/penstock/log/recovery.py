@@ -8,10 +8,17 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from penstock.foundation.errors import CorruptMessage, StorageError
 from penstock.foundation.settings import LONG_MAX
-from penstock.log.checkpoint import FILE_NAME, HOLES_FILE, Checkpoint, CheckpointFile
+from penstock.log.checkpoint import (
+    FAILED_SYNC_FILE,
+    FILE_NAME,
+    HOLES_FILE,
+    Checkpoint,
+    CheckpointFile,
+)
 from penstock.log.compaction import CLEANED, MANIFEST, finish_swap
 from penstock.log.disk import CUT, Disk
 from penstock.log.epochs import Epochs
@@ -24,6 +31,8 @@ from penstock.log.snapshots import Snapshots
 from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.errors import UnsupportedMessageFormat
 from penstock.records.layout import HEADER_BYTES
+
+REWRITE_BYTES: Final = 1 << 20
 
 
 class DamagedLog(StorageError):
@@ -46,7 +55,7 @@ def open_log(
     names = _tidy(disk, folder)
     bases = [int(stem) for name in names if (stem := name.removesuffix(".log")) != name and stem.isdecimal()]
     marks = CheckpointFile(disk, folder)
-    checkpoint = found = marks.load(boot_id)
+    checkpoint = found = marks.load(boot_id, has_failed=FAILED_SYNC_FILE in names)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
     is_marked = HOLES_FILE in names
     has_holes = checkpoint is None and is_marked  # compaction has left some; where, is not known any more
@@ -95,11 +104,36 @@ def open_log(
             end_offset=end_offset,
         )
         log.epochs_unsaved = reader.epochs_changed
+        _repair_after_failed_sync(log, names, trusted)
         _save_marks(log, found)
         if has_holes:
             log.sync()  # so that the next start knows again
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
+
+
+def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
+    """If an fsync of the log has failed, write what is left of its tail over itself, and sync it.
+
+    Pages that an fsync failed to write count as clean in the page cache, though they are not on the device: no later
+    fsync would write them.
+    """
+    if FAILED_SYNC_FILE not in names:
+        return
+    for segment in log.segments_from(trusted):
+        position = 0 if segment.base_offset >= trusted else _end_of(segment, trusted)
+        while position < segment.size:
+            data = bytes(segment.file.read(position, min(REWRITE_BYTES, segment.size - position)))
+            segment.file.write_at(position, data)
+            position += len(data)
+    log.sync()
+    log.disk.remove(f"{log.folder}/{FAILED_SYNC_FILE}")
+
+
+def _end_of(segment: Segment, offset: int) -> int:
+    """The position of the first batch from an offset on; the segment's size if it has none."""
+    place = segment.locate(offset)
+    return segment.size if place is None else place.position
 
 
 def _save_marks(log: Log, found: Checkpoint | None) -> None:

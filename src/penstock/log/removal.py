@@ -200,8 +200,10 @@ class ShrinkingFiles(LogFiles):
         self._snapshot_at_bytes = self.size_bytes
 
     def restart(self, offset: int, now_ms: int) -> None:
-        """Give up everything, and go on empty at an offset behind the end: what a follower does that is too late."""
+        """Give up everything, and go on empty at another offset: what a follower does that is too late."""
         self.truncate(self.segments[0].base_offset, now_ms)
+        if offset < self.end_offset:
+            self._lower_marks(offset)
         self.note_holes()
         self._holes_note().run()
         self._are_holes_synced = True

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.aborted import AbortedList
+from penstock.log.checkpoint import failed_sync_noted
 from penstock.log.disk import Disk, File
 from penstock.log.index import Index
 from penstock.records.batch import BatchHeader, read_header
@@ -251,7 +252,8 @@ class Segment:
         self.index.cut(position)
         if position < self.file.size:
             self.file.truncate(position)
-            self.file.sync()  # for good: the next segment may begin here, and then nobody looks behind this place
+            with failed_sync_noted(self._disk, self._folder):
+                self.file.sync()  # for good: the next segment may begin here, and then nobody looks behind this place
         self._newest_base = LONG_MAX
         self.hints.clear()
         self._latest_ms = None if position else NO_TIMESTAMP

@@ -4,7 +4,6 @@ One at a time a partition, each for all that was appended before it began.
 """
 
 import logging
-from collections.abc import Callable
 
 from penstock.log.checkpoint import SyncTicket
 from penstock.log.io_queue import Outcome, Work
@@ -17,9 +16,7 @@ logger = logging.getLogger(__name__)
 class Flusher:
     """Adds fsyncs to the logs' I/O queues."""
 
-    def __init__(self, on_failed: Callable[[], None] = lambda: None) -> None:
-        """`on_failed`: an fsync has failed. What was acknowledged without one may be gone after a restart."""
-        self._on_failed = on_failed
+    def __init__(self) -> None:
         self._queued: set[Log] = set()
         """Logs with a flush that waits for its turn, or runs."""
 
@@ -51,10 +48,10 @@ class Flusher:
         self._queued.discard(log)
         if outcome.error is not None:
             if partition.is_online:  # else its topic was deleted meanwhile, and its files with it
-                # After a failed fsync nobody knows what the disk has: no answer may be given on top of it.
+                # After a failed fsync nobody knows what the disk has: no answer may be given on top of it. The next
+                # start reads back what is left (FAILED_SYNC_FILE).
                 logger.error("partition_offline partition=%s reason=%r", partition.name, str(outcome.error))
                 partition.go_offline(f"a flush failed: {outcome.error}")
-                self._on_failed()
             return
         (ticket,) = tickets
         log.end_sync(ticket)

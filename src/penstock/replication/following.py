@@ -2,8 +2,10 @@
 
 from typing import Final, NamedTuple
 
+from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log.epochs import NO_EPOCH
 from penstock.log.log import Log
+from penstock.records.batch import read_header
 from penstock.wire.schema import Buffer
 
 
@@ -53,6 +55,22 @@ class Following:
         for the disk, as `cut` does."""
         self.log.restart(offset, now_ms)
         self.high_watermark = offset
+
+    def begins_inside(self, records: Buffer) -> bool:
+        """Whether this log is empty and the leader's first batch began before its end: the leader's log was trimmed
+        in the middle of a batch, and is sent from that batch on."""
+        if not records or self.log.size_bytes:
+            return False
+        header = read_header(records)
+        return header.base_offset < self.log.end_offset <= header.last_offset
+
+    def start_inside(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
+        """Begin with the whole batch that the leader's log begins in. Waits for the disk, as `cut` does."""
+        self.start_over(read_header(records).base_offset, now_ms)
+        try:
+            self.take(records, leader_mark, leader_start, now_ms)
+        except PenstockError as error:
+            raise StorageError(f"{self.log.folder} cannot begin with what its leader sent: {error}") from error
 
     def cut(self, offset: int, now_ms: int) -> None:
         """Take back everything from an offset on."""

@@ -260,6 +260,9 @@ class Link:
             count = partition.log.end_offset - target
             self._change(key, partition, lambda: following.cut(target, now_ms), now_ms)
             return count
+        elif following.begins_inside(data.records or b""):
+            self._start_inside(key, partition, following, data, now_ms)
+            return 0
         else:
             following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
             self._rests.pop(key, None)
@@ -285,6 +288,17 @@ class Link:
         count = log.end_offset - log.start_offset
         self._change(key, partition, lambda: following.start_over(data.log_start_offset, now_ms), now_ms)
         return count
+
+    def _start_inside(
+        self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
+    ) -> None:
+        """The leader's log begins in the middle of a batch: begin with all of it, since this log is empty."""
+        if partition.log.io.is_busy:
+            self._rest(key, now_ms)
+            return
+        records = bytes(data.records or b"")  # its buffer is not kept until a thread gets to it
+        mark, start = data.high_watermark, data.log_start_offset
+        self._change(key, partition, lambda: following.start_inside(records, mark, start, now_ms), now_ms)
 
     def _change(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
         """Truncate a log, which waits for the disk: the partition is not asked for before that is done."""

@@ -49,7 +49,7 @@ class Node:
             metadata=self.metadata,
             identity=identity,
             is_lost=about.get("is_lost", nothing_is_lost),  # type: ignore[arg-type]
-            may_lack=about.get("may_lack", lambda topic: False),  # type: ignore[arg-type]
+            may_lack=about.get("may_lack", lambda topic, number: False),  # type: ignore[arg-type]
             note_cluster=self._note_cluster,
             on_registered=self._registered,
             on_refused=self._refuse,

@@ -208,7 +208,7 @@ async def test_a_broker_whose_machine_has_stopped_leaves_the_isrs_that_have_othe
     async with cluster(1, 2) as (one, two):
         shared = await one.create("shared", assignments={0: [2, 1]})
         alone = await one.create("alone", b"\10" * 16, assignments={0: [2]})
-        again = await restarted(two, 2, may_lack=lambda topic: True)
+        again = await restarted(two, 2, may_lack=lambda topic, number: True)
         await one.until(lambda image: led(image, shared) and led(image, alone))
         states = [one.image.state(place) for place in (shared, alone)]
         assert [state and (state.leader, state.isr) for state in states] == [(1, (1,)), (2, (2,))]

@@ -14,6 +14,7 @@ from penstock.log.settings import delays_messages
 from penstock.queues.commands import SetPosition
 from penstock.queues.machine import QueueMachine
 from penstock.replication.companions import CompanionRuntimes
+from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import StateRuntime
 
@@ -76,8 +77,26 @@ class QueuePartitions:
         self.runtimes.apply(image)
 
     def _on_ready(self, place: Place, runtime: StateRuntime) -> None:
+        """Serves a partition whose delivery state has been read back, once all of its messages are committed.
+
+        What was delivered before is committed, but a new leader does not know that yet (KIP-207): it cannot read such
+        a message, and would take it for one that retention has removed.
+        """
+        partition = self._partition_of(place, runtime)
+        if partition is not None:
+            end = partition.log.end_offset
+            partition.when_committed(end, lambda: self._serve(place, runtime, end))
+
+    def _partition_of(self, place: Place, runtime: StateRuntime) -> Partition | None:
+        """Returns the partition of a runtime; None if it is not led here any more, or is offline."""
         partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
+            return None
+        return partition
+
+    def _serve(self, place: Place, runtime: StateRuntime, end: int) -> None:
+        partition = self._partition_of(place, runtime)
+        if partition is None or not runtime.is_loaded or not partition.has_committed(end):
             return
         found = self.by_place[place] = QueuePartition(
             partition=partition, runtime=runtime, clock=self._clock, timer=self._timer, threads=self._threads

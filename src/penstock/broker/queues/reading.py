@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from penstock.foundation.errors import MessageTooLarge, OffsetOutOfRange, PenstockError
+from penstock.foundation.errors import MessageTooLarge, OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Fresh
 from penstock.records import kernel
@@ -349,16 +349,22 @@ class Back:
         self._kept: deque[Opened] = deque(maxlen=OPENED_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """The message at an offset; None if it is not there any more. Raises ColdRead."""
+        """Returns the message at an offset, None if it was removed. Raises as `batch` does."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 
     def batch(self, offset: int, *, stable: bool = True) -> Opened | None:
-        """The batch that an offset is in; None if it is not there any more. Raises ColdRead."""
+        """Returns the batch that an offset is in, None if it was removed. Raises ColdRead; OffsetNotAvailable if it
+        cannot be read yet, as at a new leader that does not know how far its log is committed."""
         batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
         if batch is None:
+            partition = self._partition
+            if readable_to(partition, stable=stable) <= offset < partition.log.end_offset:
+                raise OffsetNotAvailable(
+                    f"offset {offset} of {partition.name} is not known to be committed; try again"
+                )
             try:
-                found, _ = read_on(self._partition, offset, BACK_BYTES, stable=stable)
+                found, _ = read_on(partition, offset, BACK_BYTES, stable=stable)
             except OffsetOutOfRange:
                 return None
             batch = next((each for each in found if each.base_offset <= offset < each.next_offset), None)

@@ -8,7 +8,9 @@ import pytest
 
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.partition import Wish
+from penstock.broker.queues.reading import Back
 from penstock.cluster.queues import Redrive
+from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Verdict
 from penstock.queues.errors import OverLimit
@@ -275,3 +277,33 @@ async def test_a_message_that_comes_while_somebody_looks_is_not_overlooked(tmp_p
         await shop.advance(5000)
         await shop.send(queue, b"good")
         assert values(await waiting) == [b"good"]
+
+
+async def test_a_new_leader_serves_when_its_messages_are_known_to_be_committed(tmp_path: Path) -> None:
+    """Before that it cannot read what was delivered by the leader before, and took it for removed: it was deleted."""
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await shop.send(queue, b"a")
+        await shop.receive(queue, visibility_s=1)
+        hosting, found = shop.service.hosting, shop.partition(queue)
+        partition, end = found.partition, found.partition.high_watermark
+        hosting._on_gone(partition.place, found.runtime)
+        partition.high_watermark = 0  # as of a follower that is elected before it has heard of the last commit
+        hosting._on_ready(partition.place, found.runtime)
+        assert hosting.find(queue.topic_id, 0) is None
+        partition.advance(end)
+        assert hosting.find(queue.topic_id, 0) is not None
+        await shop.advance(1000)
+        assert values(await shop.receive(queue)) == [b"a"]
+
+
+async def test_a_message_that_cannot_be_read_yet_is_not_taken_for_removed(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create()
+        await shop.send(queue, b"a", b"b")
+        partition = shop.partition(queue).partition
+        partition.high_watermark = 1
+        back = Back(partition)
+        with pytest.raises(OffsetNotAvailable, match="offset 1 of jobs-0 is not known to be committed"):
+            back.message(1)
+        assert back.message(2) is None
