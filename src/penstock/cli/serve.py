@@ -146,12 +146,12 @@ async def run(settings: NodeSettings) -> None:
     node = Node(settings, on_failure=fail)
     gc.collect()
     gc.freeze()
+    Collector().start()
     if not await _start_unless_told(node, stop, settings.data_dir):
         click.echo("penstock is stopping")
         return
     # What start-up has made lives as long as the process: the collector need not look at it again.
     gc.freeze()
-    Collector().start()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
     click.echo(

@@ -6,7 +6,6 @@ a partition is not found, and requests for it are answered with an error that cl
 is not found, and its partitions are offline, as soon as `apply` returns.
 """
 
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 SLICE: Final = 100
 """Partitions that are looked at before the event loop gets to do something else: at most about 10 ms."""
-FREEZE_COUNT: Final = 1000
-"""After so many were opened the garbage collector need not look at them again: a full look at what ten thousand
-partitions consist of would stall the event loop for 100 ms."""
 TELL_STEPS: Final = 10
 """Others that follow the image are told after so many slices, and after the last."""
 
@@ -91,7 +87,7 @@ class Partitions:
         """New partitions that a full disk kept from being made."""
         self._opens_batches: set[bytes] = set()
         self._companion_settings: tuple[LogSettings, LogSettings] | None = None
-        self._steps = self._opened_count = 0
+        self._steps = 0
         self._is_stepping = self._is_scheduled = self._is_closing = False
         self._logs = ReplicaLogs(
             disk=disk, clock=clock, boot_id=boot_id, run=run, on_opened=self._on_opened, on_removed=self._on_removed
@@ -173,9 +169,6 @@ class Partitions:
         finally:
             self._is_stepping = False
         self.open_batches = any(topic_id in self.by_id for topic_id in self._opens_batches)
-        if self._opened_count >= FREEZE_COUNT:
-            self._opened_count = 0
-            gc.freeze()
         self._pending.tell_settled()
 
     def _do_slice(self) -> bool:
@@ -270,7 +263,6 @@ class Partitions:
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
         """Logs are open: make a partition of them, or companions, where they are still wanted."""
-        self._opened_count += 1
         place = replica.place
         topic = self._image.topics.get(place.topic_id)
         state = topic.partitions.get(place.number) if topic is not None else None
