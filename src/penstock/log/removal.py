@@ -195,6 +195,7 @@ class ShrinkingFiles(LogFiles):
         self.epochs_unsaved |= self.epochs.cut_end(offset)
         limit = self.settings.max_producer_ids
         self.producers = self._snapshots.restore(self.segments, offset, now_ms, limit=limit)
+        self.decided_to = min(self.decided_to, self._decided_now())  # what has ended may be open again
         self._frozen = None
         self._snapshot_changes = 0
         self._snapshot_at_bytes = self.size_bytes

@@ -469,3 +469,25 @@ def test_a_batch_is_known_again_though_compaction_took_its_latest_record() -> No
             disk.remove(f"{FOLDER}/{name}")
     disk.restart()
     assert log_with(disk).append(repeated, 0, NOW_MS).repeated
+
+
+def test_a_transaction_that_truncation_opens_again_is_not_compacted() -> None:
+    """Its end was synced, and was cut off: what ends it next is not known to survive power loss."""
+    log = log_with()
+    add(log, 7, 0, ("a", b"1"))
+    put(log, ("a", b"2"))
+    end_segment(log)
+    end(log, 7, True)
+    sync(log)
+    assert log.decided_to == 3
+    log.truncate(2, NOW_MS)
+    assert log.decided_to == 0
+    end(log, 7, False)
+    end_segment(log)
+    assert planned_without_sync(log) is None
+    sync(log)
+    assert planned_without_sync(log) is not None
+
+
+def planned_without_sync(log: Log) -> compaction.Job | None:
+    return compaction.plan(log, NOW_MS, log.end_offset, 1000, SECRET)
