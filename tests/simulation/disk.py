@@ -24,15 +24,35 @@ class Inode:
     def __init__(self) -> None:
         self.cache = bytearray()
         self.durable = bytearray()
+        self._clean: set[int] = set()
+        """Pages that count as written, and are not on the device: no fsync writes them unless they are written to."""
+
+    def touch(self, at: int, count: int) -> None:
+        """Pages are written to."""
+        if self._clean:
+            self._clean.difference_update(range(at // PAGE, (at + count) // PAGE + 1))
+
+    def sync(self) -> None:
+        before, self.durable = self.durable, bytearray(self.cache)
+        for page in self._clean:
+            at, end = page * PAGE, min((page + 1) * PAGE, len(self.cache))
+            if at < end:
+                self.durable[at:end] = bytes(before[at:end]).ljust(end - at, b"\0")
+
+    def forget_clean(self) -> None:
+        self._clean.clear()
 
     def drop_unsynced(self, rng: Random) -> None:
-        """A write to the device has failed: some of its pages are clean now, and read as they are on the device."""
-        luck = rng.choice((0.5, 1.0))
+        """A write to the device has failed: its pages are clean now, and some read as they are on the device."""
+        luck = rng.choice((0.0, 0.5, 1.0))
         for at in range(0, len(self.cache), PAGE):
             end = min(at + PAGE, len(self.cache))
             on_device = bytes(self.durable[at:end]).ljust(end - at, b"\0")
-            if self.cache[at:end] != on_device and rng.random() < luck:
-                self.cache[at:end] = on_device
+            if self.cache[at:end] != on_device:
+                if rng.random() < luck:
+                    self.cache[at:end] = on_device
+                else:
+                    self._clean.add(at // PAGE)
 
 
 class FakeFile:
@@ -51,6 +71,7 @@ class FakeFile:
         if len(data) > self._disk.free_bytes:
             raise StorageError("no space left")
         torn = self._disk.step()
+        self._inode.touch(self.size, len(data))
         if torn is not None:
             self._inode.cache += data[: int(len(data) * torn)]
             raise Killed
@@ -67,6 +88,7 @@ class FakeFile:
         assert at + len(data) <= self.size
         torn = self._disk.step()
         done = len(data) if torn is None else int(len(data) * torn)
+        self._inode.touch(at, done)
         self._inode.cache[at : at + done] = data[:done]
         if torn is not None:
             raise Killed
@@ -93,7 +115,7 @@ class FakeFile:
             self._inode.drop_unsynced(self._disk.rng)
             self._disk.has_dropped = True
             raise StorageError("fsync failed")
-        self._inode.durable = bytearray(self._inode.cache)
+        self._inode.sync()
 
     def close(self) -> None:
         self._alive()
@@ -178,6 +200,7 @@ class FakeDisk:
         for inode in dict.fromkeys(self._names.values()):
             inode.cache = self._some_of(inode)
             inode.durable = bytearray(inode.cache)
+            inode.forget_clean()
 
     def _some_of(self, inode: Inode) -> bytearray:
         cache, durable = inode.cache, inode.durable
