@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import BrokerProcess
+from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
 
 SESSION_S = 3.0
@@ -36,9 +37,16 @@ class ClusterProcesses:
             self._etcd.start()
             for node_id in range(1, count + 1):
                 self.add(node_id)
+            self._wait_acquainted()
         except BaseException:
             self.kill()
             raise
+
+    def _wait_acquainted(self) -> None:
+        """Wait until all brokers know of each other: one that is ready is registered, and others hear of it soon."""
+        count = len(self.brokers)
+        for process in self.brokers.values():
+            wait_until(lambda process=process: process.metric("penstock_brokers") == count, "brokers see each other")
 
     def add(self, node_id: int, **settings: object) -> BrokerProcess:
         """Start one more broker."""

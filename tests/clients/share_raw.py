@@ -97,7 +97,10 @@ class ShareMember:
             return len(told) == partitions
 
         wait_until(is_assigned, f"{self.name} is assigned {partitions} partitions", seen=told)
-        self.described(*range(partitions))  # answered when the leader has read its delivery state back
+        wait_until(
+            lambda: not any(entry.error_code for entry in self.described(*range(partitions)).values()),
+            "leaders have read the delivery state back",
+        )
         return self
 
     def described(self, *partitions: int, version: int = 1) -> dict[int, Any]:
