@@ -51,6 +51,10 @@ OWN = (21, 22)
 """In whose name the broker writes batches without sequences."""
 
 
+FAULTS_MIN = 10
+"""A life goes on until it has seen so many."""
+
+
 class LogRun:
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = Random(seed)
@@ -121,7 +125,7 @@ class LogRun:
             (self._fail_sync, 0.5),
         ]
         doing, weights = [action for action, _ in actions], [weight for _, weight in actions]
-        for _ in range(self.steps):
+        while self.counts["steps"] < self.steps or self.faults < FAULTS_MIN:
             self.clock.advance(self.rng.randint(0, 500))
             (action,) = self.rng.choices(doing, weights)
             try:

