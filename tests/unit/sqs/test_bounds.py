@@ -104,7 +104,6 @@ def test_names_of_the_outermost_object_are_counted(
 def test_a_large_body_has_few_values_besides_long_strings(value: bytes) -> None:
     body = b'{"a":[' + (value + b",") * (4 * LARGE // (len(value) + 1)) + b"0]}"
     assert "too many values" in refusal_of(lambda: json_codec.decode(body)).message
-    assert cpu_s(lambda: refusal_of(lambda: json_codec.decode(body))) < cpu_s(lambda: json.loads(body)) / 2
 
 
 def test_the_largest_legal_batch_is_far_from_the_bounds() -> None:
