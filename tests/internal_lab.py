@@ -128,8 +128,17 @@ def commit_all(bootstrap: str, groups: Sequence[str]) -> dict[str, int]:
     wanted = {group: 1000 + number for number, group in enumerate(groups)}
     for group, offset in wanted.items():
         request = ConsumerGroupTopicPartitions(group, [TopicPartitionOffset(TOPIC, 0, offset)])
-        (answer,) = admin.alter_consumer_group_offsets([request]).values()
-        assert answer.result().topic_partitions[0].error is None
+
+        def is_committed(request: ConsumerGroupTopicPartitions = request) -> bool:
+            (answer,) = admin.alter_consumer_group_offsets([request]).values()
+            try:
+                error = answer.result().topic_partitions[0].error
+            except KafkaException as failed:
+                error = failed.args[0]
+            assert error is None or error.code() in PASSING, error
+            return error is None
+
+        wait_until(is_committed, f"an offset of {group} is committed")  # coordinators may still be loading
     return wanted
 
 
