@@ -1,11 +1,11 @@
 """Seeded lives of consumer groups. A failing seed is in the test's name and in the message."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation.consumer_group_run import ConsumerGroupRun
+from tests.simulation.seeds import check_seen, run_many
 
 STEPS = 1000
 FAULTS_MIN = 10
@@ -32,26 +32,24 @@ def test_a_partition_has_one_owner_whatever_happens(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_partition_has_one_owner_over_many_seeds() -> None:
-    first = int(os.environ.get("SEED", "1000"))
-    count = int(os.environ.get("SEEDS", "2000"))
-    total: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        total += _run(seed)
-    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
-    for seen in (
-        "kills",
-        "restarts",
-        "cuts",
-        "hangs",
-        "not_persisted",
-        "session",
-        "rebalance",
-        "fenced",
-        "away",
-        "returns",
-        "topics_deleted",
-        "topics_grown",
-        "UNREVOKED_PARTITIONS",
-        "UNRELEASED_PARTITIONS",
-    ):
-        assert total[seen] > count // 4, f"a tame simulator: {seen} happened {total[seen]} times"
+    total, count = run_many(_run, 2_000)
+    check_seen(
+        total,
+        (
+            "kills",
+            "restarts",
+            "cuts",
+            "hangs",
+            "not_persisted",
+            "session",
+            "rebalance",
+            "fenced",
+            "away",
+            "returns",
+            "topics_deleted",
+            "topics_grown",
+            "UNREVOKED_PARTITIONS",
+            "UNRELEASED_PARTITIONS",
+        ),
+        count // 4,
+    )

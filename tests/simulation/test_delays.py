@@ -1,26 +1,21 @@
 """Seeded lives of delayed messages. A failing seed is in the test's name and in the message."""
 
-import os
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from tests.simulation.delay_bugs import BUGS
 from tests.simulation.delay_run import DelayRun
+from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
 
 STEPS = 5000
 FAULTS_MIN = 10
-PROGRESS = 500
 
 
 def _run(seed: int, *, bug: str = "") -> Counter[str]:
     life = DelayRun(seed, STEPS, bug=bug)
-    try:
-        life.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
-    return life.counts
+    return run_life(life, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -30,38 +25,26 @@ def test_delayed_messages_come_once_and_in_time_through_deaths_power_loss_and_fa
 
 @pytest.mark.parametrize(("bug", "invariant"), BUGS.items(), ids=BUGS)
 def test_the_simulator_finds_a_bug_that_is_planted(bug: str, invariant: str) -> None:
-    found = Counter[str]()
-    for seed in range(60):
-        try:
-            _run(seed, bug=bug)
-        except AssertionError as error:
-            found[str(error).partition(": ")[2].partition(":")[0]] += 1
-        if found[invariant]:
-            break
-    assert found[invariant], f"{bug} was not seen as {invariant}, only {found}"
+    find_planted(partial(_run, bug=bug), invariant, range(60))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(8 * 3600)
 def test_delayed_messages_come_once_and_in_time_over_many_seeds() -> None:
-    first = int(os.environ.get("SEED", "1000"))
-    count = int(os.environ.get("SEEDS", "5000"))
-    total: Counter[str] = Counter()
-    for done, seed in enumerate(range(first, first + count), 1):
-        total += _run(seed)
-        if done % PROGRESS == 0:
-            print(f"{done} seeds: {dict(total)}", flush=True)  # noqa: T201
-    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
-    for seen in (
-        "elections",
-        "isr_changes",
-        "isrs_left",
-        "torn_writes",
-        "power_losses",
-        "compacted",
-        "trimmed",
-        "jump",
-        "cut",
-        "delivered",
-    ):
-        assert total[seen] > count // 2, f"a tame simulator: {seen} happened {total[seen]} times"
+    total, count = run_many(_run, 5_000)
+    check_seen(
+        total,
+        (
+            "elections",
+            "isr_changes",
+            "isrs_left",
+            "torn_writes",
+            "power_losses",
+            "compacted",
+            "trimmed",
+            "jump",
+            "cut",
+            "delivered",
+        ),
+        count // 2,
+    )

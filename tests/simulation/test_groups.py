@@ -1,11 +1,11 @@
 """Seeded lives of a group coordinator. A failing seed is in the test's name and in the message."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.simulation.group_run import GroupRun
+from tests.simulation.seeds import check_seen, run_life, run_many
 
 STEPS = 1500
 FAULTS_MIN = 10
@@ -13,12 +13,7 @@ FAULTS_MIN = 10
 
 def _run(seed: int) -> Counter[str]:
     life = GroupRun(seed, STEPS)
-    try:
-        life.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
-    return life.counts
+    return run_life(life, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -31,11 +26,9 @@ def test_a_group_keeps_its_promises_through_deaths_restarts_and_a_bad_network(se
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_group_keeps_its_promises_over_many_seeds() -> None:
-    first = int(os.environ.get("SEED", "1000"))
-    count = int(os.environ.get("SEEDS", "2000"))
-    total: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        total += _run(seed)
-    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
-    for seen in ("deaths", "restarts", "failed_persists", "returns", "leaves", "transactions", "offsets_moved"):
-        assert total[seen] > count // 2, f"a tame simulator: {seen} happened {total[seen]} times"
+    total, count = run_many(_run, 2_000)
+    check_seen(
+        total,
+        ("deaths", "restarts", "failed_persists", "returns", "leaves", "transactions", "offsets_moved"),
+        count // 2,
+    )

@@ -1,10 +1,10 @@
 """Seeded lives of a transaction coordinator. A failing seed is in the test's name and in the message."""
 
-import os
 from collections import Counter
 
 import pytest
 
+from tests.simulation.seeds import check_seen, run_life, run_many
 from tests.simulation.transaction_run import TransactionRun
 
 STEPS = 1500
@@ -13,12 +13,7 @@ FAULTS_MIN = 10
 
 def _run(seed: int, **options: bool) -> Counter[str]:
     life = TransactionRun(seed, STEPS, **options)
-    try:
-        life.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.faults >= FAULTS_MIN, f"seed {seed} is tame: {life.counts}"
-    return life.counts
+    return run_life(life, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -41,14 +36,15 @@ def test_the_simulator_finds_out_when_a_set_of_transactions_can_be_torn() -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_transactions_are_all_or_nothing_over_many_seeds() -> None:
-    first = int(os.environ.get("SEED", "1000"))
-    count = int(os.environ.get("SEEDS", "2000"))
-    total: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        total += _run(seed)
-    print(f"seeds {first} to {first + count - 1}: {dict(total)}")  # noqa: T201
-    for seen in ("commits", "aborts", "aborts_by_time", "fenced", "came_back", "restarts", "failovers", "expiries"):
-        assert total[seen] > count // 2, f"a tame simulator: {seen} happened {total[seen]} times"
-    for seen in ("sets_committed", "sets_repeated", "sets_broken", "drivers_killed", "drivers_between", "sets_stale"):
-        assert total[seen] > count // 4, f"a tame simulator: {seen} happened {total[seen]} times"
+    total, count = run_many(_run, 2_000)
+    check_seen(
+        total,
+        ("commits", "aborts", "aborts_by_time", "fenced", "came_back", "restarts", "failovers", "expiries"),
+        count // 2,
+    )
+    check_seen(
+        total,
+        ("sets_committed", "sets_repeated", "sets_broken", "drivers_killed", "drivers_between", "sets_stale"),
+        count // 4,
+    )
     assert total["rotations"] > count // 10, f"a tame simulator: {total['rotations']} rotations"
