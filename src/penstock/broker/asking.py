@@ -1,6 +1,6 @@
 """Asking coordinators: a request becomes a command of the state machine that decides, and its reply the answer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.commands import HungUp
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
@@ -57,23 +58,13 @@ def ask_each(
     Each part may be large: where there are several, they are asked for in time slices.
     """
     gathering = Gathering(call, len(parts), merge)
-    steps = (
-        partial(runtimes.submit, key, command(part, call), gathering.taker(number, partial(refuse, part)))
-        for number, (key, part) in enumerate(parts)
-    )
-    if len(parts) > 1:
-        return _in_slices(broker, steps)
-    for step in steps:
-        step()
-    return None
 
+    def submit() -> Steps[None]:
+        for number, (key, part) in enumerate(parts):
+            runtimes.submit(key, command(part, call), gathering.taker(number, partial(refuse, part)))
+            yield
 
-async def _in_slices(broker: Broker, steps: Iterable[Callable[[], Any]]) -> None:
-    async with broker.slices as slices:
-        for step in steps:
-            step()
-            if slices.is_over:
-                await slices.next()
+    return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
 
 
 async def ask_all(
@@ -86,13 +77,13 @@ async def ask_all(
 ) -> None:
     """Have each coordinator answer a request, in time slices; the call gets what is merged of the answers."""
     gathering = Gathering(call, len(runtimes), merge)
-    await _in_slices(
-        broker,
-        (
-            partial(runtime.submit, command(request, call), gathering.taker(number, refuse))
-            for number, runtime in enumerate(runtimes)
-        ),
-    )
+
+    def submit() -> Steps[None]:
+        for number, runtime in enumerate(runtimes):
+            runtime.submit(command(request, call), gathering.taker(number, refuse))
+            yield
+
+    await broker.slices.run(submit())
 
 
 class Gathering:

@@ -1,6 +1,6 @@
 """The image: an immutable copy of all cluster metadata, rebuilt from the store's watch. Pure."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster.drafting import SLICE_KEYS as SLICE_KEYS
@@ -20,6 +20,7 @@ from penstock.cluster.partition_state import Placed as Placed
 from penstock.cluster.queues import MoveTask, Queue
 from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change
+from penstock.foundation.steps import Steps, run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +80,10 @@ class ClusterImage:
 
     def with_change(self, change: Change) -> "ClusterImage":
         """The image after a change. What it does not touch is shared with the old one: it costs by the change."""
-        slices = self.in_slices(change)
-        while True:
-            try:
-                next(slices)
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+        return run_steps(self.change_steps(change))
 
-    def in_slices(self, change: Change) -> Generator[None, None, "ClusterImage"]:
-        """As `with_change`, with a pause after every so many keys: a change may be all that there is."""
+    def change_steps(self, change: Change) -> "Steps[ClusterImage]":
+        """As `with_change`, interruptible after every SLICE_KEYS keys: a snapshot may have tens of thousands."""
         base = ClusterImage() if change.snapshot else self
         draft = Draft(base, self)
         for number, (key, state) in enumerate(change.states.items(), 1):

@@ -43,7 +43,7 @@ class Metadata:
             await asyncio.shield(self._making)
 
     def _on_change(self, change: Change) -> None:
-        """Show a change; one that is large, and those behind it, when there is time."""
+        """Applies a change to the image: a small one at once, a large one, and those after it, in slices."""
         if self._making is None and len(change.states) <= SLICE_KEYS:
             self._show(self.image.with_change(change))
             return
@@ -54,11 +54,11 @@ class Metadata:
 
     async def _make(self) -> None:
         while self._changes:
-            slices = self.image.in_slices(self._changes.popleft())
+            steps = self.image.change_steps(self._changes.popleft())
             image: ClusterImage | None = None
             while image is None:
                 try:
-                    next(slices)
+                    next(steps)
                     await asyncio.sleep(0)
                 except StopIteration as done:
                     image = done.value
