@@ -79,7 +79,7 @@ async def grow_topic(
         check_growth(image, topic)
         if not may_be_internal:
             check_mutable(topic.name, "add partitions to")
-        if plan is None or plan.numbers.start != len(topic.partitions):  # somebody else has made some meanwhile
+        if plan is None or plan.numbers.start != len(topic.partitions):  # another request has added some
             plan = plan_growth(image, topic, count, assignments, defaults)
         return next_grow(image, topic, count, assignments, defaults, owner, plan)
 

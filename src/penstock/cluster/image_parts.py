@@ -34,7 +34,7 @@ class Broker:
     """It is about to stop: leads nothing that another can lead, and joins no ISR."""
     lost: Mapping[Place, int] = field(default_factory=lambda: EMPTY)
     """Partitions of which it was the last in sync and has no data, and their leader epochs when it said so: it leads
-    none of them unless somebody asks for that. Once somebody leads, the partition is lost no more."""
+    none of them without an unclean election. The entry is obsolete once the partition has a leader."""
 
     def dump(self) -> bytes:
         """As the store holds it."""

@@ -91,7 +91,7 @@ class Spread:
 class Placer:
     """Places the new partitions of a topic, one after another. The same answers to the same questions.
 
-    A topic may have ten thousand: whoever needs only some of them now need not wait for the others.
+    Partitions are placed one at a time: a topic may have ten thousand, and a transaction takes about a hundred.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class PartitionPlan:
         leader_epoch: int = 0,
         beside: Callable[[], Iterable[Replicas]] = tuple,
     ) -> None:
-        """`assignments`: where they go if somebody has said so. `beside`: where those are that the topic has."""
+        """`assignments`: the replicas that the request names, if it does. `beside`: those of existing partitions."""
         self.topic_id: Final = topic_id
         self.numbers: Final = numbers
         self._factor = factor
@@ -182,7 +182,7 @@ def next_create(
 ) -> Step:
     """The next of the transactions that make a topic. Raises what Kafka would answer.
 
-    `owner`: what whoever makes it is known by, and nobody else. `plan`: where its partitions go, decided before.
+    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions so far.
     """
     check_new_name(image, wanted)
     plan = plan or plan_partitions(image, wanted, topic_id, defaults)

@@ -21,9 +21,9 @@ from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
 HOLES_FILE: Final = "holes"
-"""Is there once compaction has left gaps, so that they are known for what they are even if the checkpoint is lost."""
+"""Marks a log in which compaction has left offset gaps, in case the checkpoint is lost: gaps are not damage then."""
 FAILED_SYNC_FILE: Final = "failed-sync"
-"""Is there once an fsync of the log has failed, until recovery has checked and synced what is left of its tail."""
+"""Marks a log whose fsync has failed, until recovery has checked its unsynced tail and synced it again."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
@@ -163,7 +163,7 @@ class HolesNote:
     """Whether that is not known to be durable already."""
 
     def run(self) -> None:
-        if self.is_news:  # the file first: whoever finds the checkpoint say so relies on it
+        if self.is_news:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
             self.marks.save_synced(self.checkpoint)
 

@@ -144,7 +144,7 @@ class LogFiles:
         This survives the process. Before anything goes that a synced mark vouches for, a HolesNote must run, on a
         thread; what is only appended behind a gap is covered by the next sync.
         """
-        if not self.checkpoint.has_holes:  # the file first: whoever finds the checkpoint say so relies on it
+        if not self.checkpoint.has_holes:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
             self.checkpoint = replace(self.checkpoint, has_holes=True)
         self._save_marks()

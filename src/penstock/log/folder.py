@@ -76,8 +76,8 @@ class LogFolder:
             is_first = not self._made
             for path in fresh:
                 self.disk.make_folder(path)
-                # With something in it: whoever is killed before the log is opened must not find it lost. File systems
-                # that journal make it durable with the manifest, which is synced after it.
+                # Not empty: a process killed before it opens the log would take an empty folder for a lost log.
+                # Journaling file systems make the file durable together with the manifest, which is synced next.
                 CheckpointFile(self.disk, path).reserve()
             for parent in (*parents, LOGS, *([""] if is_first else [])):
                 self.disk.sync_folder(parent)

@@ -48,7 +48,7 @@ class Producer(NamedTuple):
     first_offset: int = NO_OFFSET
     """Where its open transaction begins, if it has one."""
     coordinator_epoch: int = NO_EPOCH
-    """Of whoever ended its last transaction."""
+    """Epoch of the coordinator that ended its last transaction."""
     marker_offset: int = NO_OFFSET
     """Of the end of its last transaction, as far as this process knows."""
 

@@ -113,7 +113,7 @@ def open_log(
 
 
 def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
-    """If an fsync of the log has failed, write what is left of its tail over itself, and sync it.
+    """Rewrites the unsynced tail in place and syncs it, if an fsync of the log has failed.
 
     Pages that an fsync failed to write count as clean in the page cache, though they are not on the device: no later
     fsync would write them.

@@ -153,7 +153,7 @@ class ShrinkingFiles(LogFiles):
         for segment in old:
             segment.close()
 
-    # -- at the end: these wait for the disk, so whoever calls them owns the log alone meanwhile
+    # -- truncation: waits for the disk; the caller must have exclusive access to the log
 
     def truncate(self, offset: int, now_ms: int) -> None:
         """Take back everything from `offset` on: what a follower does with what its leader never had.

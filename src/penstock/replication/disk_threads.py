@@ -41,7 +41,7 @@ class DiskThreads:
 
     def _on_done(self, ended: "Future[Outcome]", done: Callable[[Outcome], None]) -> None:
         mistake = ended.exception()
-        if mistake is not None:  # whoever waits must not wait for ever
+        if mistake is not None:  # the caller gets a StorageError instead of waiting forever
             logger.error("disk_work_failed", exc_info=mistake)
         try:
             done(ended.result() if mistake is None else Outcome(error=StorageError(f"disk work failed: {mistake!r}")))

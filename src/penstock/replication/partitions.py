@@ -192,7 +192,7 @@ class Partitions:
     def _step_again(self) -> None:
         """Go on outside of `apply`."""
         if self._is_stepping or self._is_closing:
-            return  # whoever steps already sees to it
+            return  # the running step continues the work
         self._steps += 1
         self._step()
         if self.on_progress is not None and (self._steps % TELL_STEPS == 0 or not self._is_scheduled):

@@ -11,7 +11,7 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 5.0
-"""How long whoever makes a topic waits for its partitions to be opened here. Clients retry what is not open then."""
+"""How long CreateTopics waits for this broker to open the new partitions. Clients retry on those that are not."""
 
 
 async def settled(partitions: Partitions) -> None:
