@@ -50,7 +50,9 @@ def written(request: pytest.FixtureRequest, broker: BrokerProcess) -> tuple[str,
                 continue
             sent = messages(writer, partition)
             writer.produce(topic, sent, compression=compression)
-            data = raw.fetch(topic, 0, partition).records
+            answer = raw.fetch(topic, 0, partition)
+            assert (answer.error_code, answer.high_watermark) == (0, COUNT)
+            data = answer.records
             check_codec(data, compression_used(writer, compression, raw))
             expected[partition] = [
                 Message(offset, record.timestamp_ms, out.key, out.value, out.headers)
@@ -70,9 +72,12 @@ def compression_used(writer: Driver, compression: str, raw: RawClient) -> str:
 
 
 def check_codec(data: Buffer, compression: str) -> None:
-    """The batches are kept as they were sent. (One message may be too short to be worth compressing.)"""
-    codecs = {header.codec for _, header in batches(data) if header.count > 2}
-    assert codecs == {Codec[compression.upper()]}
+    """The batches are kept as they were sent. A client may send some of them uncompressed: librdkafka does so with
+    what compression would make larger, and about once in 4,000 times it sends each message in a batch of its own."""
+    codecs = {header.codec for _, header in batches(data)}
+    wanted = Codec[compression.upper()]
+    assert wanted in codecs
+    assert codecs <= {wanted, Codec.NONE}
 
 
 def test_every_client_reads_what_a_client_wrote(
