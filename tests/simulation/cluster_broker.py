@@ -3,7 +3,7 @@ not."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, Final, Protocol
@@ -23,15 +23,16 @@ from penstock.cluster.registration import (
     plan_retire,
     plan_take_control,
 )
-from penstock.coordination.store import Change, Check, Conflict, Op, Put
+from penstock.coordination.store import Change, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.log.io_queue import Outcome
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush, LogSettings
 from penstock.replication.flusher import Flusher
-from penstock.replication.leadership import IsrWish
+from penstock.replication.isr_changes import IsrChange, begin, due_change, end
 from penstock.replication.link import Link
+from penstock.replication.links import Links
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import StateRuntime
@@ -109,7 +110,7 @@ class SimBroker:
         """What has come while it was paused, and in which of its lives."""
         self.image = ClusterImage()
         self.partitions: Partitions | None = None
-        self.links: dict[int, Link] = {}
+        self._links: Links | None = None
         self._asking: set[int] = set()
         self.session = 0
         self.epoch = -1
@@ -147,7 +148,7 @@ class SimBroker:
         self.partitions.on_progress = self._follow
         self._flusher = Flusher()
         self.partitions.on_append = self._flusher.flush_soon
-        self.links = {}
+        self._links = Links(node_id=self.node_id, partitions=self.partitions, uses_sessions=False)
         self._asking = set()
         self.partitions.on_kept = lambda partition: self._fetch()
         self.session = self._world.session_of(self.node_id)
@@ -258,15 +259,8 @@ class SimBroker:
     def _follow(self) -> None:
         """What depends on the partitions, which have got on with the image."""
         assert self.partitions is not None
-        followed: dict[int, list[Partition]] = {}
-        for partition in self.partitions:
-            state = self.image.state(Place(partition.topic_id, partition.name.partition))
-            is_current = state is not None and state.leader_epoch == partition.leader_epoch
-            if state is not None and is_current and partition.following is not None:
-                followed.setdefault(state.leader, []).extend(partition.tracks)
-        for node in {*self.links, *followed}:
-            link = self.links.setdefault(node, Link(self.node_id, uses_sessions=False))
-            link.follow(followed.get(node, ()))
+        assert self._links is not None
+        self._links.apply(self.image)
         assert self.server is not None
         self.server.coordinators.apply(self.image)
         self._keep_ledgers()
@@ -391,7 +385,8 @@ class SimBroker:
     def _fetch(self) -> None:
         if self.epoch < 0:
             return
-        for node, link in self.links.items():
+        assert self._links is not None
+        for node, link in self._links.by_leader.items():
             if node in self._asking:
                 continue
             request = link.request(
@@ -399,14 +394,13 @@ class SimBroker:
             )
             if request is not None:
                 self._asking.add(node)
-                self._world.call(
-                    self.node_id, node, ("fetch", request), lambda got, node=node: self._fetched(node, got), CALL_MS
-                )
+                answered = partial(self._fetched, node, link)
+                self._world.call(self.node_id, node, ("fetch", request), answered, CALL_MS)
 
-    def _fetched(self, node: int, response: FetchResponse | None) -> None:
+    def _fetched(self, node: int, link: Link, response: FetchResponse | None) -> None:
         self._asking.discard(node)
         if response is not None:
-            taken = self.links[node].take(response, self._world.clock.steady_ms())
+            taken = link.take(response, self._world.clock.steady_ms())
             self.on_cut(taken.cut)
             if taken != (0, 0) or not any(one.error_code for topic in response.responses for one in topic.partitions):
                 self._fetch()
@@ -501,32 +495,24 @@ class SimBroker:
     def _wish(self) -> None:
         """Ask for another ISR where that is due."""
         assert self.partitions is not None
-        now_ms = self._world.clock.steady_ms()
-        for table in self.partitions.by_id.values():
-            for partition in table.values():
-                lead = partition.leadership
-                wish = lead.wish(now_ms, self.image.eligible()) if lead is not None else None
-                if wish is not None:
-                    self._ask_for(partition, wish)
+        now_ms, eligible = self._world.clock.steady_ms(), self.image.eligible()
+        led = [partition for table in self.partitions.by_id.values() for partition in table.values()]
+        due = [change for partition in led if (change := due_change(partition, now_ms, eligible)) is not None]
+        if due:
+            self._ask_for(due)
 
-    def _ask_for(self, partition: Partition, wish: IsrWish) -> None:
-        lead = partition.leadership
-        assert lead is not None
-        lead.asks(wish)
-        state = replace(lead.state, isr=wish.isr)
-        key = keys.partition(*partition.place)
-        ops: list[Op] = [
-            Put(key, state.dump(), wish.version),
-            *(Check(keys.incarnation(epoch), self._incarnation(epoch)) for epoch in wish.joining.values()),
-        ]
-
+    def _ask_for(self, changes: Sequence[IsrChange]) -> None:
         def answered(answer: int | Conflict | None) -> None:
-            lead.answered(wish, is_outdated=isinstance(answer, Conflict) and answer.key == key)
+            conflict = answer if isinstance(answer, Conflict) else None
+            end(changes, conflict)
+            if conflict is not None and len(changes) > 1:
+                now_ms, eligible = self._world.clock.steady_ms(), self.image.eligible()
+                for change in changes:
+                    again = due_change(change.partition, now_ms, eligible)
+                    if again is not None:
+                        self._ask_for([again])
 
-        self._transact(ops, answered)
-
-    def _incarnation(self, epoch: int) -> int:
-        return self.image.version(keys.incarnation(epoch))
+        self._transact(begin(changes, self.image), answered)
 
     # -- controlling
 

@@ -197,7 +197,7 @@ class DelayNode:
                 return  # it was elected in a life that is over
             is_new = not self.partition.is_leader or self.partition.leader_epoch != state.leader_epoch
             self.leader = self.node_id
-            self.link.follow(())
+            self._follow(False)
             self.partition.lead(state, self.node_id, LAG_MS, now_ms)
             if is_new:
                 self._take_over()
@@ -205,9 +205,16 @@ class DelayNode:
         was_leader = self.partition.is_leader
         self.partition.stand_by(state, self.node_id)
         self.leader = state.leader
-        self.link.follow(self.partition.tracks if self.partition.following is not None else ())
+        self._follow(self.partition.following is not None)
         if was_leader:
             self._give_up()
+
+    def _follow(self, is_following: bool) -> None:
+        for track in self.partition.tracks:
+            if is_following:
+                self.link.put(track)
+            else:
+                self.link.drop(track)
 
     def _reasons(self) -> str:
         return " ".join(track.offline_reason for track in self.partition.tracks)

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, ConnectionSettings, open_connection
-from penstock.cluster.image import ClusterImage
+from penstock.cluster.image import Broker, ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
-from penstock.replication.led_partitions import not_led
 from penstock.replication.link import Link
+from penstock.replication.links import Links
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
@@ -55,36 +55,34 @@ class Fetchers:
         self._partitions = partitions
         self._clock = clock
         self._settings = settings
-        self.throttle = throttle or Throttle()
+        self._links = Links(node_id=node_id, partitions=partitions, throttle=throttle)
+        self.throttle = self._links.throttle
         self._fetchers: dict[int, _Fetcher] = {}
+        self._brokers: Mapping[int, Broker] = {}
+        """Those that the fetchers are in step with."""
         self.bytes = 0
         """Fetched since the start."""
 
     def apply(self, image: ClusterImage) -> None:
-        """Call it after the partitions have got on with the image. One that has not been told yet who leads it now is
-        followed when it has."""
-        followed: dict[int, list[Partition]] = {}
-        lagging: set[Partition] = set()
-        for partition in not_led(self._partitions.replicas, self._partitions.by_id):
-            if partition.following is not None:
-                state = image.state(partition.place)
-                is_current = state is not None and state.leader_epoch == partition.leader_epoch
-                if state is not None and is_current and state.leader in image.brokers:
-                    followed.setdefault(state.leader, []).extend(partition.tracks)
-                    if self._node_id not in state.isr:
-                        lagging.update(partition.tracks)
-        for node, partitions in followed.items():
-            broker = image.brokers[node]
-            address = Address(broker.host, broker.port)
-            fetcher = self._fetchers.get(node)
-            if fetcher is None or fetcher.address != address:
-                if fetcher is not None:
-                    fetcher.stop()
-                fetcher = self._fetchers[node] = _Fetcher(self, node, address)
-            fetcher.link.follow(partitions, lagging)
-            fetcher.wake()
-        for node in [known for known in self._fetchers if known not in followed]:
+        """Call it after the partitions have got on with the image. Leaders that are offline brokers are not asked."""
+        changed = self._links.apply(image)
+        if image.brokers is not self._brokers:
+            self._brokers = image.brokers
+            changed |= self._links.by_leader.keys() | self._fetchers.keys()
+        for node in changed:
+            self._keep(node)
+
+    def _keep(self, node: int) -> None:
+        """Start, go on or end asking a broker."""
+        fetcher, link, broker = self._fetchers.get(node), self._links.by_leader.get(node), self._brokers.get(node)
+        address = Address(broker.host, broker.port) if broker is not None else None
+        if fetcher is not None and (fetcher.link is not link or fetcher.address != address):
             self._fetchers.pop(node).stop()
+            fetcher = None
+        if fetcher is None and link is not None and address is not None:
+            fetcher = self._fetchers[node] = _Fetcher(self, node, address, link)
+        if fetcher is not None:
+            fetcher.wake()
 
     def wake(self, partition: Partition) -> None:
         """A follower has become as safe as its topic wants it, and may ask for more."""
@@ -102,11 +100,11 @@ class Fetchers:
 class _Fetcher:
     """The task that asks one other broker."""
 
-    def __init__(self, owner: Fetchers, node: int, address: Address) -> None:
+    def __init__(self, owner: Fetchers, node: int, address: Address, link: Link) -> None:
         self._owner = owner
         self._node = node
         self.address = address
-        self.link = Link(owner._node_id, throttle=owner.throttle)
+        self.link = link
         self._connection: Connection | None = None
         self._news = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._run())

@@ -1,14 +1,11 @@
 """The partitions that this broker leads, as requests find them."""
 
-from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 from penstock.cluster.image import Topic
 from penstock.replication.partition import Partition
 
 K = TypeVar("K")
-Replicas = Mapping[bytes, Mapping[int, Partition]]
-"""By topic id and number."""
 
 
 class LedPartitions:
@@ -45,14 +42,6 @@ class LedPartitions:
             del self.by_name[name]
         if partition.companion is not None:
             self.companions.pop(partition.companion.topic_id, None)
-
-
-def not_led(replicas: Replicas, led: Replicas) -> Iterator[Partition]:
-    """Of all replicas, those that this broker does not lead. Costs by their number, and by that of topics."""
-    for topic_id, table in list(replicas.items()):
-        numbers = led.get(topic_id, {})
-        if len(numbers) < len(table):
-            yield from [partition for number, partition in table.items() if number not in numbers]
 
 
 def _take_out(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:

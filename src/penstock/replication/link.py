@@ -4,7 +4,7 @@ Requests are incremental (KIP-227): a session remembers on the leader's side wha
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
@@ -96,15 +96,24 @@ class Link:
         self._session_id = 0
         self._session_epoch = 0
 
-    def follow(self, partitions: Iterable[Partition], lagging: Container[Partition] = ()) -> None:
-        """All that the other broker leads and this one follows, as of now.
+    def put(self, partition: Partition, is_lagging: bool = False) -> None:
+        """Follow a partition, or go on with it.
 
-        `lagging`: those that this broker is not in sync with. Where the topic says so, they are throttled (KIP-73).
+        `is_lagging`: this broker is not in its ISR. Where the topic says so, it is throttled then (KIP-73).
         """
-        self._partitions = {(one.topic_id, one.name.partition): one for one in partitions}
-        throttled = {key: None for key, one in self._partitions.items() if one in lagging and self._may_throttle(one)}
-        self._throttled = {key: None for key in self._throttled if key in throttled} | throttled
-        self._rests = {key: rest for key, rest in self._rests.items() if key in self._partitions}
+        key = partition.topic_id, partition.name.partition
+        self._partitions[key] = partition
+        if not (is_lagging and self._may_throttle(partition)):
+            self._throttled.pop(key, None)
+        elif key not in self._throttled:
+            self._throttled[key] = None
+
+    def drop(self, partition: Partition) -> None:
+        """Follow it no more."""
+        key = partition.topic_id, partition.name.partition
+        self._partitions.pop(key, None)
+        self._throttled.pop(key, None)
+        self._rests.pop(key, None)
 
     def _may_throttle(self, partition: Partition) -> bool:
         return (

@@ -79,6 +79,7 @@ class Partitions:
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
         self._pending: Final = PendingPlaces()
+        self._changed: set[Place] = set()
         self._gone: deque[Partition] = deque()
         """Partitions that were closed, and whose logs are to be removed."""
         self._opened: deque[Opened] = deque()
@@ -109,7 +110,8 @@ class Partitions:
         table = self.by_name.get(topic)
         return table.get(partition) if table else None
 
-    def _replica(self, place: Place) -> Partition | None:
+    def replica(self, place: Place) -> Partition | None:
+        """A partition that this broker leads or follows."""
         return self.replicas.get(place.topic_id, {}).get(place.number)
 
     # -- following the image
@@ -200,9 +202,10 @@ class Partitions:
 
     def _evaluate(self, place: Place) -> None:
         """Bring one partition in line with the newest image."""
+        self._changed.add(place)
         topic = self._image.topics.get(place.topic_id)
         state = topic.partitions.get(place.number) if topic is not None else None
-        partition = self._replica(place)
+        partition = self.replica(place)
         if topic is None or state is None or self._node_id not in state.replicas:
             if partition is not None:
                 self._close(partition, "its replica was moved to another broker")
@@ -215,6 +218,11 @@ class Partitions:
             if not is_whole:
                 return
         self._pending.settle(place)
+
+    def take_changed(self) -> set[Place]:
+        """Where replicas were opened, closed or given another state since this was last called."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
         """Call once, maybe now, when a topic's partitions are as the image says, or all. Not for a full disk."""
@@ -272,7 +280,7 @@ class Partitions:
                 self._put_off.add(place)
                 self._pending.settle(place)
                 return
-            known = self._replica(place)
+            known = self.replica(place)
             if is_wanted and known is None and spec.log_id == place.topic_id:
                 known = self._new_partition(place, spec, found, None)
                 self.replicas.setdefault(place.topic_id, {})[place.number] = known
@@ -359,6 +367,7 @@ class Partitions:
         self._led.remove_topic(next(iter(table.values())))
         for partition in table.values():
             partition.go_offline("the topic was deleted")
+            self._changed.add(partition.place)
         self._gone.extend(table.values())
 
     def _close(self, partition: Partition, reason: str) -> None:

@@ -34,7 +34,8 @@ def asked(link: Link, now_ms: int) -> tuple[set[int], int]:
 
 def test_while_a_partition_rests_the_leader_is_not_asked_to_wait_longer_than_that() -> None:
     link = Link(NODE, uses_sessions=False)
-    link.follow([follower(0, ""), follower(1, "")])
+    link.put(follower(0, ""))
+    link.put(follower(1, ""))
     assert asked(link, NOW_MS) == ({0, 1}, WAIT_MS)
     link.take(refusal(1), NOW_MS)
     assert asked(link, NOW_MS) == ({0}, REST_MIN_MS)
@@ -44,7 +45,8 @@ def test_while_a_partition_rests_the_leader_is_not_asked_to_wait_longer_than_tha
 
 def test_a_partition_that_is_refused_again_and_again_rests_longer_each_time() -> None:
     link = Link(NODE, uses_sessions=False)
-    link.follow([follower(0, ""), follower(1, "")])
+    link.put(follower(0, ""))
+    link.put(follower(1, ""))
     now_ms, rests_ms = NOW_MS, []
     for _ in range(8):
         assert asked(link, now_ms)[0] == {0, 1}

@@ -45,7 +45,7 @@ def serve(link: Link, partition: Partition, leader: Log) -> None:
 
 def test_a_follower_without_data_catches_up_with_a_log_trimmed_in_the_middle_of_a_batch() -> None:
     leader, link, partition = trimmed_leader(), Link(NODE, uses_sessions=False), follower(0, "")
-    link.follow([partition])
+    link.put(partition)
     for _ in range(3):
         serve(link, partition, leader)
     log = partition.log

@@ -45,7 +45,8 @@ def answer(number: int, records: bytes) -> FetchResponse:
 
 def link_with(throttle: Throttle, *partitions: Partition, lagging: bool = True) -> Link:
     link = Link(NODE, uses_sessions=False, throttle=throttle)
-    link.follow(partitions, partitions if lagging else ())
+    for partition in partitions:
+        link.put(partition, lagging)
     return link
 
 
@@ -98,5 +99,5 @@ def test_who_comes_into_sync_is_not_held_back_any_more() -> None:
     one = follower()
     link = link_with(Throttle(lambda: 0), one)
     assert asked(link, NOW_MS) == {}
-    link.follow([one])
+    link.put(one)
     assert asked(link, NOW_MS) == {0: link.fetch_bytes}

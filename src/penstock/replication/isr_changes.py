@@ -1,0 +1,54 @@
+"""Changes of ISRs that are written together. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.image import ClusterImage
+from penstock.coordination.store import Check, Conflict, Op, Put
+from penstock.replication.leadership import IsrWish, Leadership
+from penstock.replication.partition import Partition
+
+
+class IsrChange(NamedTuple):
+    """The ISR that a leader wants for its partition."""
+
+    partition: Partition
+    lead: Leadership
+    wish: IsrWish
+
+    @property
+    def key(self) -> str:
+        return keys.partition(*self.partition.place)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the partition is still led in the epoch in which this was decided."""
+        return self.partition.leadership is self.lead
+
+
+def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -> IsrChange | None:
+    """How the ISR of a partition should change, if it should; see Leadership.wish."""
+    lead = partition.leadership
+    wish = lead.wish(now_ms, eligible) if lead is not None else None
+    return IsrChange(partition, lead, wish) if lead is not None and wish is not None else None
+
+
+def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
+    """The operations of one transaction, which is being written from now on. Call `end` with its outcome."""
+    ops: list[Op] = []
+    joining: set[int] = set()
+    for change in changes:
+        ops.append(Put(change.key, replace(change.lead.state, isr=change.wish.isr).dump(), change.wish.version))
+        joining.update(change.wish.joining.values())
+        change.lead.asks(change.wish)
+    incarnations = [keys.incarnation(epoch) for epoch in sorted(joining)]
+    return ops + [Check(name, image.version(name)) for name in incarnations]
+
+
+def end(changes: Sequence[IsrChange], conflict: Conflict | None = None) -> None:
+    """The transaction was written, or not (`conflict`), or nobody knows: only what the image shows counts."""
+    for change in changes:
+        is_outdated = conflict is not None and conflict.key == change.key
+        change.lead.answered(change.wish, is_outdated=is_outdated)
