@@ -46,7 +46,7 @@ class Probe:
     @contextmanager
     def watch(self, case: str, cpu_max_s: float = LOOP_CPU_MAX_S, *, since_start: bool = False) -> Iterator[None]:
         """Asserts the CPU time of the worst loop callback. `since_start`: of all that the broker has done so far."""
-        before = {"": NOTHING, "_cpu": NOTHING} if since_start else self._histograms()
+        before = {"": NOTHING, "_cpu": NOTHING} if since_start else histograms_of(self._broker)
         latencies: dict[str, float] = {"healthz": 0.0, "produce": 0.0}
         failures: list[BaseException] = []
         done = threading.Event()
@@ -58,8 +58,8 @@ class Probe:
             done.set()
             bystander.join()
         assert not failures, f"{case}: a bystander was not served: {failures[0]!r}"
-        after = self._histograms()
-        stall_s, cpu_s = (_worst(before[kind], after[kind]) for kind in ("", "_cpu"))
+        after = histograms_of(self._broker)
+        stall_s, cpu_s = (worst_of(before[kind], after[kind]) for kind in ("", "_cpu"))
         worst = self.results[case] = Worst(stall_s, cpu_s, latencies["healthz"], latencies["produce"])
         assert worst.stall_cpu_s <= cpu_max_s, f"{case}: {worst}; the broker's log:\n{self._broker.log[-3000:]}"
 
@@ -80,17 +80,18 @@ class Probe:
         except Exception as error:  # noqa: BLE001 (it is asserted on the test's own thread)
             failures.append(error)
 
-    def _histograms(self) -> Mapping[str, Mapping[float, float]]:
-        """Cumulative counts by upper bound, of wall time ("") and of CPU time ("_cpu")."""
-        with urllib.request.urlopen(f"http://{self._broker.http}/metrics", timeout=90) as answer:
-            text = answer.read().decode()
-        found: dict[str, dict[float, float]] = {"": {}, "_cpu": {}}
-        for kind, edge, count in _BUCKET.findall(text):
-            found[kind][float(edge)] = float(count)
-        return found
+
+def histograms_of(broker: BrokerProcess) -> Mapping[str, Mapping[float, float]]:
+    """Stalls so far. Cumulative counts by upper bound, of wall time ("") and of CPU time ("_cpu")."""
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=90) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[float, float]] = {"": {}, "_cpu": {}}
+    for kind, edge, count in _BUCKET.findall(text):
+        found[kind][float(edge)] = float(count)
+    return found
 
 
-def _worst(before: Mapping[float, float], after: Mapping[float, float]) -> float:
+def worst_of(before: Mapping[float, float], after: Mapping[float, float]) -> float:
     """The smallest upper bound that everything observed in between is within."""
     new = {edge: after[edge] - before[edge] for edge in sorted(after)}
     total = new[float("inf")]
