@@ -488,6 +488,8 @@ class SimBroker:
         self._wish()
         self._control()
         assert self.partitions is not None
+        if self.partitions.is_incomplete:
+            self.partitions.retry()
         for track in self.partitions.tracks():
             if track.is_online and track.log.has_unsynced_segments:
                 self._flusher.flush_soon(track)

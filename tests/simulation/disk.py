@@ -14,6 +14,8 @@ from penstock.foundation.errors import StorageError
 from penstock.wire.schema import Buffer
 
 PAGE = 512
+ROOMS = (0, 1, 3, *(1000 for _ in range(20)))
+"""How many new files there are descriptors for."""
 
 
 class Killed(BaseException):
@@ -228,6 +230,10 @@ class FakeDisk:
             inode = Inode()
             self._change_names(lambda names: names.setdefault(path, inode))
         return FakeFile(self, self._names[path])
+
+    def room(self) -> int:
+        """Sometimes there are too few descriptors for a while."""
+        return self.rng.choice(ROOMS)
 
     def names(self, path: str) -> list[str]:
         inside = path + "/" if path else ""

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
 
+from penstock.foundation import descriptors
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.wire.schema import Buffer
 
@@ -61,6 +62,9 @@ class File(Protocol):
 class Disk(Protocol):
     def open(self, path: str) -> File:
         """The file at `path`, made if it is not there."""
+
+    def room(self) -> int:
+        """How many files may be opened that one can do without: none if the process runs out of descriptors."""
 
     def names(self, path: str) -> list[str]:
         """The entries of a folder, sorted; none if there is no such folder."""
@@ -335,6 +339,9 @@ class OsDisk:
     def open(self, path: str) -> OsFile:
         with _as_storage_error(f"{path} cannot be opened"):
             return OsFile(self._at(path))
+
+    def room(self) -> int:
+        return descriptors.room(descriptors.Leave.NEW_FILES)
 
     def names(self, path: str) -> list[str]:
         with _as_storage_error(f"{path} cannot be listed"):

@@ -294,12 +294,13 @@ class Log(ShrinkingFiles):
 
     def _roll_if_due(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> Segment:
         """The segment to append to. A segment whose first batch has no time counts from when it was made."""
-        too_large = segment.file.size + size > self.settings.segment_bytes or last - segment.base_offset > INT_MAX
+        size += segment.file.size
+        if last - segment.base_offset > INT_MAX or size > INT_MAX:
+            return self.roll(now_ms)  # an index could not say where it is
         first_ms = segment.first_timestamp_ms
         waited_ms = latest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
-        if too_large or waited_ms > self.settings.segment_ms - self._jitter_ms:
-            return self.roll(now_ms)
-        return segment
+        is_due = size > self.settings.segment_bytes or waited_ms > self.settings.segment_ms - self._jitter_ms
+        return self.roll(now_ms) if is_due and self.disk.room() else segment
 
     # -- reading
 

@@ -1,5 +1,6 @@
 """A disk in memory: what `storage=memory` keeps its logs on. Everything else about such a log is the same."""
 
+import sys
 from bisect import bisect_right
 
 from penstock.foundation.errors import StorageError
@@ -65,6 +66,9 @@ class MemoryDisk:
 
     def open(self, path: str) -> MemoryFile:
         return self.files.setdefault(path, MemoryFile())
+
+    def room(self) -> int:
+        return sys.maxsize
 
     def names(self, path: str) -> list[str]:
         inside = path + "/" if path else ""

@@ -1,4 +1,4 @@
-"""Binding a listener to its address, and what to do if that cannot be done."""
+"""Binding a listener to its address, what to do if that cannot be done, and whether there is room to accept."""
 
 import asyncio
 import errno
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.address import Address
+from penstock.foundation.descriptors import Leave, is_scarce
 from penstock.foundation.errors import PenstockError
 
 BACKLOG: Final = 1024
@@ -24,6 +25,12 @@ async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, op
         return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG, start_serving=False)
     except OSError as error:
         raise CannotListen(f"cannot listen on {address}: {_reason(error, option)}") from error
+
+
+def is_scarce_for(transport: asyncio.BaseTransport, leave: Leave) -> bool:
+    """Whether a connection that was just accepted has taken one of the last file descriptors."""
+    sock = transport.get_extra_info("socket")
+    return sock is not None and is_scarce(sock.fileno(), leave)
 
 
 def _reason(error: OSError, option: str) -> str:

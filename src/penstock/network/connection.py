@@ -16,8 +16,10 @@ from penstock.broker.express import ExpressLane, learn
 from penstock.broker.handlers.api_versions import served
 from penstock.broker.large_requests import handle_large
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.descriptors import Leave
 from penstock.foundation.errors import MalformedRequest
 from penstock.network import gate
+from penstock.network.binding import is_scarce_for
 from penstock.network.large import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
 from penstock.network.responses import ResponseSender
 from penstock.wire.codec import decode
@@ -83,7 +85,8 @@ class KafkaConnection(ResponseSender):
         listener = self._listener
         self._transport = transport
         self.peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
-        if len(listener.connections) >= listener.connections_max:
+        is_full = len(listener.connections) >= listener.connections_max
+        if is_full or is_scarce_for(transport, Leave.KAFKA_CONNECTIONS):
             listener.probe.refused("too_many")
             transport.abort()
             return

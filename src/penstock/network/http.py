@@ -14,7 +14,9 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Final, NamedTuple, cast
 
+from penstock.foundation.descriptors import Leave
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
+from penstock.network.binding import is_scarce_for
 from penstock.network.budget import Loan, ReceiveBudget
 from penstock.network.heads import CONTINUE, connection_line, head
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
@@ -160,19 +162,20 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
-        if self._listener.surplus > 0:
-            self._refuse(self._transport)
+        is_scarce = is_scarce_for(self._transport, Leave.HTTP_CONNECTIONS)
+        if is_scarce or self._listener.surplus > 0:
+            self._refuse(self._transport, is_scarce)
         self._listener.connections.add(self)
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._idle = self._loop.call_later(self._idle_s, self._look)
 
-    def _refuse(self, transport: asyncio.Transport) -> None:
+    def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
         """There are too many: what it asks is answered by telling it so, unless even those are too many."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")
-        if self._listener.surplus > SURPLUS_MAX:
+        if is_scarce or self._listener.surplus > SURPLUS_MAX:
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:

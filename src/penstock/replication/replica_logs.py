@@ -5,7 +5,7 @@ ten thousand does not keep them waiting.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from penstock.log.settings import LogSettings, Storage
 
 logger = logging.getLogger(__name__)
 
+NO_DESCRIPTORS: Final = "too many files are open for new partitions: raise the limit (ulimit -n, LimitNOFILE)"
 OPEN_JOBS: Final = 2
 """Jobs that open logs at a time: flushes must find a thread, too."""
 OPEN_BATCH: Final = 500
@@ -180,23 +181,27 @@ class ReplicaLogs:
             self.remove_now(anew)
             lost.difference_update(anew)
         fresh = {spec.path for spec in specs if not folder.is_made(spec.path)}
-        reason = ""
+        too_many = set(sorted(fresh)[folder.disk.room() // OPEN_JOBS :]) if fresh else set()
+        not_made = dict.fromkeys(too_many, NO_DESCRIPTORS)
         try:
-            folder.make(sorted(fresh))
+            folder.make(sorted(fresh - too_many))
         except StorageError as error:
-            reason = str(error)
-        opened = [(replica, self._open_replica(replica, lost, fresh, reason)) for replica in batch]
+            not_made = dict.fromkeys(fresh, str(error))
+        opened = [(replica, self._open_replica(replica, lost, fresh, not_made)) for replica in batch]
         put_off = [logs[0].reason for _, logs in opened if logs[0].is_put_off]
         if put_off:
             logger.warning("partitions_not_made count=%d reason=%r", len(put_off), put_off[0])
         return opened
 
-    def _open_replica(self, replica: Replica, lost: set[str], fresh: set[str], not_made: str) -> list[OpenedLog]:
+    def _open_replica(
+        self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]
+    ) -> list[OpenedLog]:
+        """`not_made`: of the fresh ones, those that could not be made, and why."""
         opened: list[OpenedLog] = []
         for spec in replica.specs:
             is_fresh = spec.path in fresh
-            if is_fresh and not_made:
-                opened.append(OpenedLog(reason=not_made, is_put_off=True))
+            if spec.path in not_made:
+                opened.append(OpenedLog(reason=not_made[spec.path], is_put_off=True))
             elif spec.path in lost:
                 opened.append(OpenedLog(reason="its folder is gone; bring it back, or delete the topic"))
             else:
