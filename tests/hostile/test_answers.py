@@ -1,5 +1,6 @@
 """Requests whose answers are large because the broker holds much: each is worked on a few milliseconds at a time."""
 
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,7 +57,18 @@ from .full_broker import WIDE, FullBroker, ask_all, commit, new_topic
 from .http_asking import call, exchange
 from .probe import MONITOR_SETTINGS, Probe
 
-COUNTS = [pytest.param(300, id="300"), pytest.param(10_000, id="10000", marks=pytest.mark.slow)]
+FILES = 50_000
+"""Descriptors that the largest broker needs for its topics and queues."""
+HAS_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= FILES
+COUNTS = [
+    pytest.param(300, id="300"),
+    pytest.param(3000, id="3000", marks=pytest.mark.slow),
+    pytest.param(
+        10_000,
+        id="10000",
+        marks=[pytest.mark.slow, pytest.mark.skipif(not HAS_FILES, reason=f"needs {FILES} open files (ulimit -Hn)")],
+    ),
+]
 TOPIC_RESOURCE = 2
 Asked = list[tuple[Any, int]]
 """Requests with their versions."""
