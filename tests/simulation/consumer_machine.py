@@ -1,15 +1,20 @@
 """Stands in for the coordinator's machine and its runtime: one consumer group, and the log that it is kept in."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from typing import Any
 
+import pytest
+
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.decision import Ask, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
+from penstock.groups import target
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_records import KINDS
 from penstock.groups.consumer_requests import check_heartbeat
@@ -130,3 +135,13 @@ def apply(group: ConsumerGroup, record: StateRecord) -> None:
     key, value = KINDS[kind]
     decoded = None if record.value is None else read_value(value, record.value)
     group.apply_record(kind, read_key(key, record.key), decoded)
+
+
+@contextmanager
+def targets_in_pieces(is_large: bool) -> Iterator[None]:
+    """Has groups worked out their targets as if they were large, in the smallest pieces; or as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        if is_large:
+            for name in ("COST_AT_ONCE", "STEPS_AT_ONCE", "PLACES_AT_ONCE"):
+                patch.setattr(target, name, 1)
+        yield

@@ -12,19 +12,20 @@ from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRec
 from penstock.foundation.timers import Timers
 from penstock.groups import consumer_records
 from penstock.groups.changes import Draft
+from penstock.groups.consumer_checks import MemberChecks
 from penstock.groups.consumer_describing import describe_group
-from penstock.groups.consumer_errors import StaleMemberEpoch, UnreleasedInstanceId
+from penstock.groups.consumer_errors import InvalidRegularExpression, UnreleasedInstanceId
 from penstock.groups.consumer_members import AWAY, JOINING, NOTHING_HELD, Member, TopicIdPartition
 from penstock.groups.consumer_requests import assignment_of, check_epoch, is_full, owned_in, updated
 from penstock.groups.consumer_state import GroupState
 from penstock.groups.downgrading import classic_record, may_become_classic
-from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, IllegalGeneration, UnknownMemberId
+from penstock.groups.errors import GroupMaxSizeReached
 from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER
 from penstock.groups.reconciling import Course, reconcile
 from penstock.groups.records import CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
-from penstock.groups.subscriptions import Patterns, metadata_hash
-from penstock.groups.target import new_target, preferred_assignor, topic_ids
+from penstock.groups.subscriptions import EXPRESSIONS_MAX, NAMES_MAX, Patterns, metadata_hash
+from penstock.groups.target import Targeting, is_large, new_target, preferred_assignor, topic_ids
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -38,11 +39,15 @@ REBALANCE: Final = "rebalance"
 CLASSIC_JOIN: Final = "classic-join"
 CLASSIC_SYNC: Final = "classic-sync"
 """The timers of a classic member that has to join again, or to ask for its assignment."""
+TARGET: Final = "target"
+"""The timer of a target that is being worked out."""
+SOON_MS: Final = 200
+"""When a member is to be heard of that will be assigned something in a moment."""
 RETRY_MS: Final = 1000
 """A member whose removal could not be persisted is removed again after this time."""
 
 
-class ConsumerGroup:
+class ConsumerGroup(MemberChecks):
     """All members of one group, their target, and how far each has come."""
 
     def __init__(
@@ -54,30 +59,20 @@ class ConsumerGroup:
         timers: Timers[tuple[str, str, str]],
         new_member_id: Callable[[str], str],
     ) -> None:
-        self.group_id: Final = group_id
-        self._settings = settings
+        super().__init__(group_id, settings)
         self._image = image
         self._timers = timers
         self.new_member_id: Final = new_member_id
-        self.state: Final = GroupState()
-        """To be read; only `apply_record` changes it."""
         self._patterns = Patterns()
+        self._targeting = Targeting(group_id)
         self._seen: tuple[ClusterImage | None, int] = (None, 0)
         """The image that subscriptions were resolved by, and the group epoch that this has come to."""
 
     # -- what holds
 
     @property
-    def settings(self) -> GroupSettings:
-        return self._settings()
-
-    @property
     def image(self) -> ClusterImage:
         return self._image()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.state.members
 
     @property
     def state_name(self) -> str:
@@ -90,52 +85,6 @@ class ConsumerGroup:
     def describe(self) -> DescribedGroup:
         assignor = preferred_assignor(self.state.members.values(), self.settings.consumer_assignors)
         return describe_group(self.group_id, self.state, self.image, assignor)
-
-    def check_commit(
-        self,
-        member_id: str,
-        epoch: int,
-        instance_id: str | None = None,
-        partitions: Collection[tuple[bytes, int]] | None = None,
-    ) -> None:
-        """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets.
-
-        A member may commit in an older epoch what it was given by then and still has (KIP-1251): that can only be
-        told if it is known which partitions, by topic id, it commits. A classic member may not: it enters another
-        epoch only by joining again, and commits before that. The instance id is not looked at, as Kafka's is not:
-        the member id and the epoch say more.
-        """
-        if epoch < JOINING and self.is_empty:
-            return  # a tool, or a consumer that assigns its partitions itself
-        member = self.member(member_id)
-        if epoch == member.epoch:
-            return
-        if epoch > member.epoch or partitions is None or member.classic is not None:
-            raise self._stale(member, f"member {member_id} is in epoch {member.epoch}, not {epoch}")
-        for topic_id, number in partitions:
-            place = TopicIdPartition(topic_id, number)
-            since = member.assigned.get(place, member.revoking.get(place))
-            if since is None or epoch < since:
-                raise self._stale(member, f"partition {number} was not with member {member_id} in epoch {epoch}")
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises UnknownMemberId or StaleMemberEpoch unless the member may fetch committed offsets."""
-        if member_id is None and epoch < JOINING:
-            return
-        member = self.member(member_id or "")
-        if epoch != member.epoch:
-            raise self._stale(member, f"member {member_id} is in epoch {member.epoch}, not {epoch}")
-
-    def member(self, member_id: str) -> Member:
-        """Raises UnknownMemberId."""
-        member = self.state.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"{member_id!r} is no member of group {self.group_id!r}; it has to join")
-        return member
-
-    @staticmethod
-    def _stale(member: Member, why: str) -> StaleMemberEpoch | IllegalGeneration:
-        return StaleMemberEpoch(why) if member.classic is None else IllegalGeneration(why)
 
     # -- records
 
@@ -190,7 +139,7 @@ class ConsumerGroup:
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.state),
             assignment=assignment_of(after.assigned) if told else None,
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
@@ -215,26 +164,6 @@ class ConsumerGroup:
         member = self.member(member_id)
         check_epoch(member, request)
         return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
-
-    def check_room(self, member_id: str, holder: Member | None) -> None:
-        """Raises GroupMaxSizeReached. Whoever is a member, or takes over the place of one (the holder), has room."""
-        size_max = self.settings.consumer_size_max
-        if holder is None and member_id not in self.state.members and len(self.state.members) >= size_max:
-            raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
-
-    def holder(self, instance_id: str | None) -> Member | None:
-        """The member that has this instance id."""
-        holder_id = self.state.by_instance.get(instance_id) if instance_id is not None else None
-        return self.state.members[holder_id] if holder_id is not None else None
-
-    def check_holder(self, member_id: str, instance_id: str) -> Member:
-        """A static member that is there already and goes on under its own id (KIP-345)."""
-        holder = self.holder(instance_id)
-        if holder is None:
-            raise UnknownMemberId(f"group {self.group_id!r} has no member with instance id {instance_id!r}")
-        if holder.member_id != member_id:
-            raise FencedInstanceId(f"instance id {instance_id!r} is with member {holder.member_id} now")
-        return holder
 
     def succeed(self, draft: Draft[GroupState], holder: Member, member_id: str) -> Member:
         """A static member is back under another id, and takes over what it had."""
@@ -275,8 +204,7 @@ class ConsumerGroup:
         is_new = member.member_id not in state.members
         is_urgent = is_new or resubscribed
         if is_new or (member is not before and member != before):
-            if member.topic_regex and member.topic_regex != before.topic_regex:
-                self._patterns.check(member.topic_regex)
+            self._check_subscription(draft.state, before, member)
             has_other_vote = member.assignor != before.assignor
             preferred = preferred_assignor(state.members.values(), assignors) if has_other_vote else ""
             draft.put(consumer_records.member_metadata(self.group_id, member))
@@ -285,7 +213,41 @@ class ConsumerGroup:
         if is_urgent or not self._has_seen(self.image):
             self._resolve(draft, is_urgent, now_ms)
         if draft.state.epoch > draft.state.target_epoch:
-            draft.put(*new_target(self.group_id, draft.state, self.image, assignors, now_ms))
+            self._aim(draft, now_ms)
+
+    def _check_subscription(self, state: GroupState, before: Member, member: Member) -> None:
+        """Raises InvalidRegularExpression, or GroupMaxSizeReached if the members together want too much."""
+        text = member.topic_regex
+        if text and text != before.topic_regex:
+            self._patterns.check(text)
+            known = state.expressions()
+            if text not in known and len(known) >= EXPRESSIONS_MAX:
+                raise InvalidRegularExpression(
+                    f"group {self.group_id!r} has {EXPRESSIONS_MAX} regular expressions, which is the limit"
+                )
+        if len(member.topic_names) > len(before.topic_names):
+            names = sum(len(one.topic_names) for one in state.members.values())
+            if names + len(member.topic_names) > NAMES_MAX:
+                raise GroupMaxSizeReached(
+                    f"the members of group {self.group_id!r} subscribe to {names} topics by name; "
+                    f"{NAMES_MAX} are allowed all together"
+                )
+
+    def _aim(self, draft: Draft[GroupState], now_ms: int) -> None:
+        """Let the target follow the group's epoch: at once, or in a while if the group is large."""
+        group_id, state = self.group_id, draft.state
+        if not is_large(state, self.image):
+            draft.put(*new_target(group_id, state, self.image, self.settings.consumer_assignors, now_ms))
+            return
+        if not state.target_epoch:  # a new group: nobody is in epoch 0, so the first target is one of nothing
+            draft.put(consumer_records.target_epoch(group_id, state.epoch, now_ms))
+            draft.put(consumer_records.group_epoch(group_id, state.epoch + 1, state.metadata_hash))
+            self._seen = (self.image, draft.state.epoch)
+        self.set_timer(TARGET, "", now_ms, if_absent=True)
+
+    def _heartbeat_interval_ms(self, state: GroupState) -> int:
+        interval_ms = self.settings.consumer_heartbeat_interval_ms
+        return interval_ms if state.epoch == state.target_epoch else min(interval_ms, SOON_MS)
 
     def _reconciled(
         self, state: GroupState, member: Member, resubscribed: bool, owned: Collection[TopicIdPartition] | None
@@ -332,11 +294,21 @@ class ConsumerGroup:
         if kind == BECAME_CONSUMER:
             self.loaded(now_ms)
             return NOTHING
+        if kind == TARGET:
+            return self._go_on(now_ms)
         member = self.state.members.get(member_id)
         if member is None or not self._is_lost(member, kind):
             return NOTHING
         self.set_timer(kind, member_id, now_ms + RETRY_MS)
         return Decision(persist=self.without((member,), now_ms))
+
+    def _go_on(self, now_ms: int) -> Decision:
+        """Work on the target."""
+        piece = self._targeting.go_on(self.state, self.image, self.settings.consumer_assignors, now_ms)
+        if piece is None:
+            return NOTHING
+        self.set_timer(TARGET, "", piece.again_ms)
+        return Decision(persist=tuple(map(consumer_records.to_record, piece.changes)))
 
     @staticmethod
     def _is_lost(member: Member, kind: str) -> bool:

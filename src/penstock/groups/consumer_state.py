@@ -57,6 +57,8 @@ class GroupState:
         """The names that a member subscribes to, its expression resolved."""
         if not member.topic_regex:
             return member.topic_names
+        if not member.topic_names:
+            return self.regexes.get(member.topic_regex, frozenset())
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
 
     def subscribed(self) -> frozenset[str]:

@@ -13,6 +13,11 @@ REGEX_CHARS_MAX: Final = 4096
 REGEX_STEPS_MAX: Final = 5000
 """How large an expression may be once it is compiled: `.{900}` is short to write."""
 
+EXPRESSIONS_MAX: Final = 100
+"""Of one group. Each of them is matched with each topic."""
+NAMES_MAX: Final = 1_000_000
+"""Of the topics that the members of one group subscribe to, all together."""
+
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
@@ -39,13 +44,20 @@ class TopicPattern:
                 f"{text[:80]!r} takes {self._compiled.programsize} steps once compiled; {REGEX_STEPS_MAX} are allowed"
             )
         self._text = text
-        self._known: dict[str, bool] = {}
+        self._seen: Mapping[str, Topic] = {}
+        """The topics that were looked at last. All expressions share them."""
+        self._matched: frozenset[str] = frozenset()
 
     def matching(self, topics: Mapping[str, Topic]) -> frozenset[str]:
         """Those whose whole name matches."""
-        known = self._known
-        self._known = {name: known[name] if name in known else self._matches(topic) for name, topic in topics.items()}
-        return frozenset(name for name, matches in self._known.items() if matches)
+        if topics is not self._seen:
+            seen = self._seen
+            kept = [name for name in self._matched if name in topics]
+            found = [name for name, topic in topics.items() if name not in seen and self._matches(topic)]
+            if found or len(kept) < len(self._matched):
+                self._matched = frozenset((*kept, *found))
+            self._seen = topics
+        return self._matched
 
     def _matches(self, topic: Topic) -> bool:
         # A group that reads `.*` must not read its own commits, which would never end.

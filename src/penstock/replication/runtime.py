@@ -14,7 +14,16 @@ from typing import Any, Final
 
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, Repeated, StateMachine, StateRecord, Ticket
+from penstock.foundation.decision import (
+    NO_PRODUCER,
+    NOBODY,
+    Decision,
+    Repeated,
+    Reply,
+    StateMachine,
+    StateRecord,
+    Ticket,
+)
 from penstock.foundation.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.epochs import NO_EPOCH
@@ -33,6 +42,7 @@ LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
 """Read back at a time, and while another broker leads: between two reads the event loop does other things."""
 EFFECTS_AT_ONCE: Final = 32
+REPLIES_AT_ONCE: Final = 64
 """Effects of one machine that are carried out in one iteration of the event loop."""
 
 _PRODUCERS_OWN: Final = frozenset(
@@ -342,19 +352,26 @@ class StateRuntime:
     def _deliver(self, decision: Decision) -> None:
         if self._is_closed or not self.partition.is_online:
             return  # `close` tells, or has told, whoever waits
-        for reply in decision.replies:
+        replies = decision.replies
+        for reply in replies if len(replies) <= REPLIES_AT_ONCE else replies[:REPLIES_AT_ONCE]:
             self._answer(reply.ticket, reply.value)
-        if decision.effects:
-            self._effects.extend(decision.effects)
+        if decision.effects or len(replies) > REPLIES_AT_ONCE:
+            self._effects += replies[REPLIES_AT_ONCE:]
+            self._effects += decision.effects
             if not self._is_performing:
                 self._perform_some()
 
     def _perform_some(self) -> None:
-        """Carry out effects in their order, so many at a time: one decision may want thousands."""
+        """Carry out effects in their order, so many at a time: one decision may want thousands, or have as many
+        replies."""
         self._is_performing = True  # carrying one out may lead to others
         count = 0
         while self._effects and count < EFFECTS_AT_ONCE:
-            self._perform(self._effects.popleft())
+            effect = self._effects.popleft()
+            if isinstance(effect, Reply):
+                self._answer(effect.ticket, effect.value)
+            else:
+                self._perform(effect)
             count += 1
         if self._effects:
             self._timer(0, self._perform_some)

@@ -1,6 +1,7 @@
 """Who gets which partitions: the two server-side assignors."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -9,11 +10,24 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.groups.assignors import ASSIGNORS, Shares, Subscriber, assign_range, assign_uniform
+from penstock.foundation.steps import run_steps
+from penstock.groups import assignors
+from penstock.groups.assignors import Partitions, Shares, Subscriber
 from penstock.groups.consumer_members import TopicIdPartition
 
 A, B, C = (letter.encode() * 16 for letter in "ABC")
 Table = dict[bytes, range]
+
+
+def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+    return run_steps(assignors.assign_range(subscribers, partitions))
+
+
+def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+    return run_steps(assignors.assign_uniform(subscribers, partitions))
+
+
+ASSIGNORS = {"range": assign_range, "uniform": assign_uniform}
 
 
 def place(topic: bytes, *numbers: int) -> frozenset[TopicIdPartition]:
