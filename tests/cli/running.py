@@ -18,6 +18,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.offsets import ranges
 from penstock.client.producer import Producer
 from penstock.records.build import Record
+from tests.clients.waiting import wait_until
 
 COMMAND = str(Path(sys.executable).with_name("penstock"))
 READY = re.compile(r"penstock is ready: kafka (\S+), .* pid (\d+)")
@@ -62,7 +63,19 @@ class Direct:
                 await Admin(client).create(topic, partitions=partitions, configs=named)
 
         asyncio.run(work())
+        addresses = self._bootstrap.split(",")
+        if len(addresses) > 1:  # a broker may hear of it late, and clients soon give up on an unknown topic
+            for address in addresses:
+                wait_until(lambda address=address: self._knows(address, topic), f"{address} knows {topic}", RUN_S)
         return topic
+
+    @staticmethod
+    def _knows(address: str, topic: str) -> bool:
+        async def ask() -> bool:
+            async with KafkaClient(address) as client:
+                return topic in (await client.refresh(None)).topics
+
+        return asyncio.run(ask())
 
     def publish(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
         """All in one batch."""
