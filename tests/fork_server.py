@@ -6,6 +6,7 @@ before `main` is not covered: tests that measure memory or CPU time, or change w
 exec, and so do `penstock dev` and `serve --processes` for their brokers.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -150,6 +151,12 @@ class _Server:
                 pass_fds=[theirs.fileno()],
             )
         self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        if os.getpid() == self.owner:
+            self._control.close()
+            self._process.wait(10)
 
     def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
         request = {
