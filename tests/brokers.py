@@ -6,11 +6,12 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.fork_server import PENSTOCK, ForkedProcess, can_fork
 
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), ")
 START_S = 90.0
@@ -32,9 +33,14 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         start_s: float = START_S,
+        by_exec: bool = False,
     ) -> None:
-        """`environment`: variables on top of this process's own. `prefix`: what runs the command, such as `nice`."""
+        """`environment`: variables on top of this process's own. `prefix`: what runs the command, such as `nice`.
+
+        `by_exec`: for measurements; the process is not forked from one that has imported everything.
+        """
         self._prefix = prefix
+        self._by_exec = by_exec
         self._start_s = start_s
         self.folder = folder
         self._environment = {**os.environ, **(environment or {})}
@@ -42,7 +48,7 @@ class BrokerProcess:
         self.kafka = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
         self._advertise = ["--advertise", advertise] if advertise else []
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self._stderr = folder / "stderr.log"
         self._config = folder / "penstock.toml"
         # A JSON string or number is a TOML one too.
@@ -63,7 +69,7 @@ class BrokerProcess:
         assert self._process is None, "the broker runs already"
         command = [
             *self._prefix,
-            str(Path(sys.executable).with_name("penstock")),
+            PENSTOCK,
             "serve",
             *("--data-dir", str(self.data_dir)),
             *("--listen", self.kafka),
@@ -72,9 +78,12 @@ class BrokerProcess:
             *self._advertise,
         ]
         with self._stderr.open("a") as stderr:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self._environment
-            )
+            if self._prefix or self._by_exec or not can_fork(self._environment):
+                self._process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self._environment
+                )
+            else:
+                self._process = ForkedProcess(command, environment=self._environment, stderr=stderr.fileno())
         ready = READY.match(self._first_line())
         if ready is None:
             self._reap(signal.SIGKILL)

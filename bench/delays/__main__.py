@@ -148,7 +148,7 @@ def _load(broker: BrokerProcess) -> Iterator[None]:
 def main(messages: int, rate: int, seconds: int, seed: int) -> None:
     """Measure delayed messages."""
     with tempfile.TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder)).start()
+        broker = BrokerProcess(Path(folder), by_exec=True).start()
         try:
             create(broker, TOPIC, delayed_messages="true")
             create(broker, BESIDE)

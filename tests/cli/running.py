@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,13 @@ from penstock.client.consumer import Consumer
 from penstock.client.offsets import ranges
 from penstock.client.producer import Producer
 from penstock.records.build import Record
+from tests.clients.waiting import wait_until
+from tests.fork_server import PENSTOCK, ForkedProcess, can_fork, run
 
-COMMAND = str(Path(sys.executable).with_name("penstock"))
+COMMAND = PENSTOCK
 READY = re.compile(r"penstock is ready: kafka (\S+), .* pid (\d+)")
 START_S = 90
+STDERR = 2
 RUN_S = 60
 
 
@@ -32,21 +34,19 @@ class ServeProcess:
         self.data_dir = folder / "data"
         command = [COMMAND, "serve", "--data-dir", str(self.data_dir), *options]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
+        self._process = ForkedProcess(command, environment=os.environ, stderr=STDERR)
         readable, _, _ = select.select([self._process.stdout], [], [], START_S)
         ready = READY.match(self._process.stdout.readline() if readable else "")
         if ready is None:
             self._process.kill()
-            self._process.wait()
             raise AssertionError("the broker did not say that it is ready")
         self.bootstrap = ready[1]
         assert int(ready[2]) == self._process.pid
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.communicate(timeout=RUN_S)
-        assert self._process.returncode == 0
+        with self._process:
+            self._process.send_signal(signal.SIGTERM)
+            assert self._process.wait(RUN_S) == 0
 
 
 class Direct:
@@ -62,7 +62,19 @@ class Direct:
                 await Admin(client).create(topic, partitions=partitions, configs=named)
 
         asyncio.run(work())
+        addresses = self._bootstrap.split(",")
+        if len(addresses) > 1:  # a broker may hear of it late, and clients soon give up on an unknown topic
+            for address in addresses:
+                wait_until(lambda address=address: self._knows(address, topic), f"{address} knows {topic}", RUN_S)
         return topic
+
+    @staticmethod
+    def _knows(address: str, topic: str) -> bool:
+        async def ask() -> bool:
+            async with KafkaClient(address) as client:
+                return topic in (await client.refresh(None)).topics
+
+        return asyncio.run(ask())
 
     def publish(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
         """All in one batch."""
@@ -103,8 +115,11 @@ class Cli:
             self.environment["PENSTOCK_BOOTSTRAP"] = bootstrap
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [COMMAND, *arguments]
+        if can_fork(self.environment):
+            return run(command, input=stdin, environment=self.environment, timeout=RUN_S)
         return subprocess.run(
-            [COMMAND, *arguments], input=stdin, capture_output=True, env=self.environment, timeout=RUN_S, check=False
+            command, input=stdin, capture_output=True, env=self.environment, timeout=RUN_S, check=False
         )
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> str:

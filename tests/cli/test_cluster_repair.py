@@ -185,7 +185,13 @@ def test_decisions_of_spark_queries_are_moved_too(lab: Lab) -> None:
     assert asyncio.run(commit()) == {Outcome.DECIDED_BEFORE}, "all queries are still closed"
 
 
-STEPS = ["coordinators paused", "partitions added", "state read", "state copied", "copied state deleted"]
+STEPS = [
+    pytest.param("coordinators paused", marks=pytest.mark.slow),
+    "partitions added",
+    pytest.param("state read", marks=pytest.mark.slow),
+    "state copied",
+    pytest.param("copied state deleted", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -104,7 +104,7 @@ def test_a_cluster_starts_stops_in_order_and_is_the_same_when_it_starts_again(
 
 @pytest.mark.timeout(300)
 def test_nothing_is_left_running_when_dev_itself_is_killed(start: Start) -> None:
-    dev = start()
+    dev = start("--brokers", "2")
     Direct(dev.bootstrap).create("orders")
     Direct(dev.bootstrap).publish("orders", b"one")
     dev.end(signal.SIGKILL)
@@ -144,7 +144,7 @@ def test_when_no_broker_is_left_dev_ends_with_an_error(start: Start) -> None:
 
 @pytest.mark.timeout(300)
 def test_with_restart_a_broker_and_the_store_that_die_come_back(start: Start) -> None:
-    dev = start("--restart")
+    dev = start("--restart", "--brokers", "2")
     direct = Direct(dev.bootstrap)
     direct.create("orders")
     direct.publish("orders", b"one")
@@ -152,7 +152,7 @@ def test_with_restart_a_broker_and_the_store_that_die_come_back(start: Start) ->
     assert victims[0] is not None
     os.kill(victims[0], signal.SIGKILL)
     wait_until(lambda: dev.pid_of(2) not in (None, victims[0]), "broker 2 is back", timeout_s=PATIENCE_S)
-    wait_for_brokers(dev.bootstrap, 1, 2, 3)
+    wait_for_brokers(dev.bootstrap, 1, 2)
     os.kill(victims[1], signal.SIGKILL)
 
     def store_is_back() -> bool:
@@ -160,7 +160,7 @@ def test_with_restart_a_broker_and_the_store_that_die_come_back(start: Start) ->
         return file is not None and file["coordination"]["pid"] not in (None, victims[1])
 
     wait_until(store_is_back, "the store is back", timeout_s=PATIENCE_S)
-    wait_until(lambda: replicas_in_sync(dev.bootstrap, "orders") == 3, "all are in sync", timeout_s=PATIENCE_S)
+    wait_until(lambda: replicas_in_sync(dev.bootstrap, "orders") == 2, "all are in sync", timeout_s=PATIENCE_S)
     direct.publish("orders", b"two")
     assert direct.values("orders") == [b"one", b"two"]
     file = dev.file
@@ -202,7 +202,7 @@ def test_nothing_is_left_of_a_cluster_that_is_stopped_while_it_starts(tmp_path: 
     available()
     folder, port = tmp_path / "cluster", first_port()
     options = ("--data-dir", str(folder), "--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{port + 10}")
-    process = Cli(None).start("dev", *options)
+    process = Cli(None).start("dev", "--brokers", "2", *options)
     wait_until(lambda: (folder / "logs" / "broker-1.log").exists(), "a broker is started", timeout_s=PATIENCE_S)
     process.send_signal(number)
     process.communicate(timeout=PATIENCE_S)

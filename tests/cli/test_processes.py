@@ -102,6 +102,8 @@ def test_brokers_are_started_kept_running_and_stopped_in_order(
     assert ports == [ports[0], ports[0] + 1, ports[0] + 2]
     assert processes.brokers.keys() == {"1", "2", "3"}
     assert sorted(path.name for path in (tmp_path / "three" / "data").iterdir()) == ["1", "2", "3"]
+    views = [look_at(address) for address in processes.bootstrap.split(",")]
+    assert [view and sorted(view.brokers) for view in views] == [[1, 2, 3]] * 3, "each knows all of them"
     direct = Direct(processes.bootstrap)
     direct.create("orders", partitions=3)
     direct.publish("orders", b"one")

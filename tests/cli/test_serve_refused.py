@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.serve_settings import read_settings, read_values
+from tests.fork_server import run
 
 from .running import COMMAND, ServeProcess
 
@@ -30,16 +31,14 @@ def as_anybody() -> list[str]:
 
 def refused(*options: str, code: int, prefix: list[str] | None = None) -> str:
     """The one line on standard error of a broker that does not start."""
-    done = subprocess.run(
-        [*(prefix or []), COMMAND, "serve", "--log-level", "error", *options],
-        capture_output=True,
-        text=True,
-        timeout=END_S,
-        check=False,
-    )
+    command = [*(prefix or []), COMMAND, "serve", "--log-level", "error", *options]
+    if prefix:
+        done = subprocess.run(command, capture_output=True, timeout=END_S, check=False)
+    else:
+        done = run(command, input=b"", environment=os.environ, timeout=END_S)
     assert done.returncode == code, done
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    assert done.stdout == b""
+    (line,) = done.stderr.decode().splitlines()
     assert line.startswith("Error: ")
     return line.removeprefix("Error: ").removesuffix("; see `penstock serve --help`")
 

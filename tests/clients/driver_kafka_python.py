@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .driving import COMPRESSIONS, LINGER_MS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 with warnings.catch_warnings():
@@ -68,7 +68,7 @@ class KafkaPythonDriver:
     ) -> None:
         codec = None if compression == "none" else compression
         with self.producer(
-            compression_type=codec, enable_idempotence=idempotent, acks="all", linger_ms=5
+            compression_type=codec, enable_idempotence=idempotent, acks="all", linger_ms=LINGER_MS
         ) as producer:
             futures = [
                 producer.send(

@@ -13,6 +13,8 @@ from penstock.foundation.codes import ErrorCode
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS: Final = time.time_ns() // 1_000_000
 """A time for messages: those of long ago would be gone with the next look of retention."""
+LINGER_MS: Final = 1000
+"""For a producer whose `flush` ends the wait: what is sent at once is one batch, however busy the machine is."""
 Headers = tuple[tuple[str, bytes], ...]
 
 

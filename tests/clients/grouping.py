@@ -82,6 +82,8 @@ class Member(threading.Thread):
         self.owned: frozenset[Place] = frozenset()
         self.history: list[frozenset[Place]] = []
         """What it owned after each change."""
+        self._got_before: dict[Place, int] = {}
+        """How much it had got when it was assigned a partition the last time."""
         self._stopping = threading.Event()
         self._failure = ""
 
@@ -111,13 +113,22 @@ class Member(threading.Thread):
         assert not self._failure, f"{self.name} has failed: {self._failure}"
 
     def note_owned(self, places: Iterable[Place]) -> None:
-        self.owned = frozenset(places)
+        found = frozenset(places)
+        self._got_before |= dict.fromkeys(found - self.owned, len(self.got))
+        self.owned = found
         self.history.append(self.owned)
 
     def positions(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Where it goes on in those of these partitions that it has got something of."""
+        """Where it goes on in those of these partitions that it has got something of since they were assigned to it.
+
+        Others may have got further before that: committing what was got earlier would take the group back.
+        """
         wanted = set(places)
-        return {got.place: got.offset + 1 for got in self.got if got.place in wanted}
+        return {
+            got.place: got.offset + 1
+            for number, got in enumerate(self.got)
+            if got.place in wanted and number >= self._got_before.get(got.place, 0)
+        }
 
 
 class ConfluentMember(Member):

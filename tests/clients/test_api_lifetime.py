@@ -118,7 +118,7 @@ def test_a_connection_that_is_closed_without_its_broker_ends_soon(
     broker = own_broker(QUICK_GROUPS)
     topic = new_topic(broker.kafka)
     before = threads()
-    mq = connect(broker.kafka, timeout_s=5)
+    mq = connect(broker.kafka, timeout_s=2)
     mq.publish(topic, 1)
     messages = mq.subscribe(topic, group=group)
     assert next(messages).json() == 1

@@ -36,6 +36,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {**QUICK, "partition.assignment.strategy": "range"},
     "consumer": {"group.protocol": "consumer", "fetch.wait.max.ms": 50},
 }
+OF_TASKS = [pytest.param(name, marks=[] if name == "eager" else [pytest.mark.slow]) for name in PROTOCOLS]
+"""Loops of tasks pause and resume by the same code as those of threads, which are tested with every protocol."""
 
 
 def remove_members(broker: BrokerProcess, group: str) -> None:
@@ -189,7 +191,7 @@ def test_a_loop_whose_member_was_removed_joins_again_and_goes_on(
 
 
 @pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", OF_TASKS)
 def test_a_loop_of_a_task_whose_member_was_removed_joins_again_and_goes_on(
     group_broker: BrokerProcess, source: str, is_lost: Callable[[], bool], kind: type[Case], protocol: str
 ) -> None:
@@ -238,7 +240,7 @@ def test_an_exactly_once_loop_whose_member_was_removed_processes_every_message_o
     assert committed(group_broker, case.group, source) == COUNT
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", OF_TASKS)
 def test_an_exactly_once_loop_of_a_task_whose_member_was_removed_processes_every_message_once(
     group_broker: BrokerProcess, source: str, is_lost: Callable[[], bool], protocol: str
 ) -> None:

@@ -44,7 +44,7 @@ HELLO = b"".join(request_frame(ApiVersionsRequest(), 0, 1, "hello"))
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that only these tests use: its memory is measured."""
-    process = BrokerProcess(tmp_path_factory.mktemp("target")).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("target"), by_exec=True).start()
     ConfluentDriver(process.kafka).create_topic("bystander")
     yield process
     process.finish()

@@ -18,7 +18,7 @@ SLOW_DISK = Path(__file__).parent / "slow_disk"
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that the cases of one file mistreat."""
-    process = BrokerProcess(tmp_path_factory.mktemp("target"), MONITOR_SETTINGS).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("target"), MONITOR_SETTINGS, by_exec=True).start()
     yield process
     process.finish()
 
@@ -42,7 +42,7 @@ def own_target(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         if fsync_delay_s:
             path = os.pathsep.join([str(SLOW_DISK), *filter(None, [os.environ.get("PYTHONPATH")])])
             environment = {"PYTHONPATH": path, "PENSTOCK_TEST_FSYNC_DELAY_S": str(fsync_delay_s)}
-        made.append(BrokerProcess(folder, MONITOR_SETTINGS | (settings or {}), environment=environment))
+        made.append(BrokerProcess(folder, MONITOR_SETTINGS | (settings or {}), environment=environment, by_exec=True))
         return made[-1].start()
 
     yield start

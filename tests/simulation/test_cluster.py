@@ -62,7 +62,13 @@ def _run(seed: int) -> Counter[str]:
     return life.counts
 
 
-@pytest.mark.parametrize("seed", range(25))
+LONG = (5, 7)
+"""Lives that take ten times as long as others."""
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed in LONG else []) for seed in range(25)]
+)
 def test_what_was_acknowledged_is_never_lost(seed: int) -> None:
     assert _run(seed)["steps"] >= STEPS
 

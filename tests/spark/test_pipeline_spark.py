@@ -207,7 +207,7 @@ def archived(pipelines: Pipelines, path: str = "lake") -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in rows)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_an_archive_has_every_message_once_even_without_its_checkpoint(
     pipelines: Pipelines, lab: Lab, topic: str, kind: str
 ) -> None:
@@ -372,6 +372,26 @@ def test_an_audit_passes_what_is_alike(pipelines: Pipelines, lab: Lab, topic: st
     assert [row[3:] for row in report.sheets[0].rows] == [("yes", "yes"), ("yes", "yes")]
 
 
+def test_an_audit_finds_each_kind_of_fault(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+    """One run for all of them; see below for each alone."""
+
+    def spoiled(sent: list[Outgoing]) -> list[Outgoing]:
+        exchanged = [*sent[:4], sent[8], *sent[5:8], sent[4], *sent[9:]]
+        lost = [*exchanged[:21], *exchanged[22:]]
+        return [*lost, sent[5], Outgoing(value=b"who?")]
+
+    fill_both(lab, topic, spoiled)
+    report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
+    assert not report.is_well
+    assert report.verdict.startswith("FAIL")
+    found = {name: report.facts[name] for name in ("missing", "doubled", "unknown", "out_of_order")}
+    assert found == dict.fromkeys(found, 1)
+    offenders = {tuple(row[:3]) for row in report.sheets[-1].rows}
+    assert {("missing", f"{topic}-1", 10), ("unknown", f"{topic}-b-0", 30)} < offenders
+    assert {what for what, _, _ in offenders} == {"missing", "doubled", "unknown", "out of order"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "fact", "example"),
     [

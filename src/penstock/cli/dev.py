@@ -1,29 +1,21 @@
 """`penstock dev`: a whole cluster on this machine, with a real ZooKeeper or etcd, in one command."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Final
 
 import click
 
+from penstock.cli.cluster_ready import until_whole
 from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs, run
-from penstock.cli.dev_cluster import DevBroker, DevCluster, Plan, reachable, write_json
+from penstock.cli.dev_cluster import DevCluster, Plan, reachable, write_json
 from penstock.cli.supervising import Supervisor, start_all, until_told
-from penstock.client.cluster import KafkaClient
-from penstock.client.errors import ConnectionFailed
 from penstock.cluster.identity import take_folder
 from penstock.coordination.local_servers import KINDS
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address
 
 BROKERS_MAX: Final = 32
-WHOLE_S: Final = 60.0
-_PAUSE_S: Final = 0.05
-
-
-class NotWhole(PenstockError):
-    """The brokers run, and have not found each other."""
 
 
 class AllEnded(PenstockError):
@@ -130,7 +122,8 @@ async def _run(cluster: DevCluster, restarts: bool, as_json: bool) -> None:
     async def work() -> None:
         await cluster.store.start()
         await start_all(brokers)
-        await asyncio.gather(*(_until_whole(cluster, broker) for broker in cluster.brokers))
+        addresses = [str(reachable(broker.listen)) for broker in cluster.brokers]
+        await until_whole(addresses, [broker.node_id for broker in cluster.brokers])
         write_json(file, cluster.summary())
         for child in cluster.children:
             supervisor.watch(child)
@@ -144,27 +137,6 @@ async def _run(cluster: DevCluster, restarts: bool, as_json: bool) -> None:
     finally:
         file.unlink(missing_ok=True)
         await supervisor.stop(brokers, [cluster.store])
-
-
-async def _until_whole(cluster: DevCluster, broker: DevBroker) -> None:
-    """Returns when a broker knows all of them, and a controller."""
-    everyone = {each.node_id for each in cluster.brokers}
-    found = "it does not answer"
-    try:
-        async with asyncio.timeout(WHOLE_S):
-            while True:
-                try:
-                    async with KafkaClient(str(reachable(broker.listen))) as client:
-                        view = client.view
-                except ConnectionFailed as error:
-                    found = str(error)
-                else:
-                    if everyone <= view.brokers.keys() and view.controller in everyone:
-                        return
-                    found = f"it knows brokers {sorted(view.brokers)}, and {view.controller} as the controller"
-                await asyncio.sleep(_PAUSE_S)
-    except TimeoutError:
-        raise NotWhole(f"{broker.child.name} has not found the others after {WHOLE_S:g} s: {found}") from None
 
 
 def _show(cluster: DevCluster, as_json: bool) -> None:

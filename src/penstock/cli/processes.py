@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 
+from penstock.cli.cluster_ready import NotWhole, until_whole
+from penstock.cli.dev_cluster import reachable
 from penstock.cli.supervising import PENSTOCK, Child, Program, Supervisor, start_all, until_told
 from penstock.coordination.opening import EMBEDDED, parse
 from penstock.node import Address, NodeSettings
@@ -101,6 +103,7 @@ async def run_processes(
     """Run all of them until told to stop. One that dies is started again; one that cannot even start ends it all."""
     # The machine is one failure domain, whatever name it has when one of them is started again.
     given = {HOST_ID: settings.settings.get(HOST_ID) or socket.gethostname()} | dict(options)
+    found = shares(settings, count)
     children = [
         Child(
             Program(
@@ -110,7 +113,7 @@ async def run_processes(
                 dies_by=signal.SIGTERM,
             )
         )
-        for share in shares(settings, count)
+        for share in found
     ]
     supervisor = Supervisor(restarts=True, report=_report, on_change=lambda: None)
 
@@ -118,6 +121,7 @@ async def run_processes(
         await start_all(children)
         for child in children:
             supervisor.watch(child)
+        await _until_whole(children, [share.node_id for share in found])
         click.echo(_ready(children, settings.data_dir))
         await supervisor.all_ended(children)
 
@@ -132,7 +136,21 @@ def _report(line: str) -> None:
     logger.warning("supervised what=%r", line)
 
 
-def _ready(children: list[Child], data_dir: Path) -> str:
-    found = [_ADDRESSES.search(child.ready_line) for child in children]
-    kafka, http = (",".join(match[at] for match in found if match) for at in (1, 2))
+async def _until_whole(children: Sequence[Child], node_ids: Collection[int]) -> None:
+    """Waits until the brokers know each other. They serve all the same if they do not: reports it, and goes on."""
+    kafka, _ = _addresses(children)
+    try:
+        await until_whole([str(reachable(Address.parse(address))) for address in kafka], node_ids)
+    except NotWhole as error:
+        _report(str(error))
+
+
+def _addresses(children: Sequence[Child]) -> tuple[list[str], list[str]]:
+    """Where each broker said that it listens: for Kafka, and for HTTP."""
+    found = [match for child in children if (match := _ADDRESSES.search(child.ready_line))]
+    return [match[1] for match in found], [match[2] for match in found]
+
+
+def _ready(children: Sequence[Child], data_dir: Path) -> str:
+    kafka, http = (",".join(addresses) for addresses in _addresses(children))
     return f"penstock is ready: kafka {kafka}, http {http}, data {data_dir}, pid {os.getpid()}"

@@ -1,0 +1,267 @@
+"""A fork server for `penstock`: imports it once, then forks a process for each command.
+
+Half a second of the start of a broker, and most of a short command, is importing modules; the tests start hundreds of
+both. A forked process has a pid, descriptors, an environment and an exit code of its own, as after exec. What happens
+before `main` is not covered: tests that measure memory or CPU time, or change what Python reads when it starts, use
+exec, and so do `penstock dev` and `serve --processes` for their brokers.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
+_COMMANDS: Final = ("serve", "topic", "publish", "subscribe", "group", "view", "queue", "delayed", "cluster", "log")
+_PRELOADED: Final = (*(f"penstock.cli.{name}" for name in _COMMANDS), "penstock.coordination.etcd")
+_REQUEST_MAX: Final = 1 << 20
+_FDS: Final = 4
+_HEEDED_AT_START: Final = ("PYTHON", "LD_", "MALLOC_", "UV_", "LC_", "LANG")
+"""Variables that are read before `main`: by the loader, libc or Python."""
+
+
+class ForkedProcess:
+    """A command that runs in a forked process. The part of subprocess.Popen that tests need."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stdin: int | None = None,
+        stderr: int | None = None,
+    ) -> None:
+        """`stdin`: a descriptor, which is closed here; None for nothing. `stderr`: a descriptor; None for a pipe."""
+        out, out_of_child = os.pipe()
+        err, err_of_child = os.pipe() if stderr is None else (-1, os.dup(stderr))
+        self._status, status_of_child = os.pipe()
+        given = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
+        descriptors = [given, out_of_child, err_of_child, status_of_child]
+        try:
+            self.pid = _server().fork(command, environment, descriptors)
+        finally:
+            for fd in descriptors:
+                os.close(fd)
+        self.stdout = open(out)  # noqa: SIM115
+        self.stderr = None if stderr is not None else open(err)  # noqa: SIM115
+        self.returncode: int | None = None
+
+    def __enter__(self) -> "ForkedProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+        self.stdout.close()
+        if self.stderr is not None:
+            self.stderr.close()
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit code, which is negative after a signal. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            readable, _, _ = select.select([self._status], [], [], timeout)
+            if not readable:
+                raise subprocess.TimeoutExpired("penstock", timeout or 0)
+            code = os.read(self._status, 16)
+            assert code, "the fork server has ended"
+            os.close(self._status)
+            self.returncode = int(code)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Whether a forked process behaves like one that is started with this environment."""
+    names = {name for name in {*environment, *os.environ} if name.startswith(_HEEDED_AT_START)}
+    return all(environment.get(name) == os.environ.get(name) for name in names)
+
+
+def run(
+    command: Sequence[str], *, input: bytes, environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs a command to its end in a forked process, as subprocess.run does."""
+    stdin, writing = os.pipe()
+    process = ForkedProcess(command, environment=environment, stdin=stdin)
+    assert process.stderr is not None
+    found: dict[str, bytes] = {}
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), open(writing, "wb") as file:
+            file.write(input)
+
+    def read(name: str, file: IO[str]) -> None:
+        found[name] = file.buffer.read()
+
+    threads = [
+        threading.Thread(target=write),
+        threading.Thread(target=read, args=("stdout", process.stdout)),
+        threading.Thread(target=read, args=("stderr", process.stderr)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        code = process.wait(timeout)
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+        process.__exit__()
+    return subprocess.CompletedProcess(command, code, found["stdout"], found["stderr"])
+
+
+# -- the side of the tests
+
+
+class _Server:
+    """The connection of this process to a fork server of its own, which ends with it."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).resolve()), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._lock = threading.Lock()
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        if os.getpid() == self.owner:
+            self._control.close()
+            self._process.wait(10)
+
+    def fork(self, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
+        request = {
+            "command": list(command),
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+            "ignores_interrupts": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+        }
+        data = json.dumps(request).encode()
+        assert len(data) < _REQUEST_MAX
+        with self._lock:
+            socket.send_fds(self._control, [data], descriptors)
+            answer = self._control.recv(64)
+        assert answer, "the fork server has ended"
+        return int(answer)
+
+
+_servers: list[_Server] = []
+
+
+def _server() -> _Server:
+    if not _servers or _servers[-1].owner != os.getpid():
+        _servers[:] = [_Server()]
+    return _servers[-1]
+
+
+# -- the side of the server
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """Forks for each request. Returns the request in the forked process, and None in the server, at its end."""
+    wake, waking = socket.socketpair()
+    for end in (wake, waking):
+        end.setblocking(False)
+    signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, int] = {}
+    while True:
+        readable, _, _ = select.select([control, wake], [], [])
+        if wake in readable:
+            with contextlib.suppress(BlockingIOError):
+                wake.recv(4096)
+            _report_ended(running)
+        if control not in readable:
+            continue
+        data, descriptors, _, _ = socket.recv_fds(control, _REQUEST_MAX, _FDS)
+        if not data:
+            return None
+        assert len(os.listdir("/proc/self/task")) == 1, "only a process of one thread is forked"
+        pid = os.fork()
+        if pid == 0:
+            for end in (control, wake, waking):
+                end.detach()  # their descriptors are closed, and belong to others then
+            request = json.loads(data)
+            _become(request, descriptors)
+            return dict(request)
+        *passed, running[pid] = descriptors
+        for fd in passed:
+            os.close(fd)
+        control.send(b"%d" % pid)
+
+
+def _report_ended(running: dict[int, int]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        told = running.pop(pid)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(told)
+
+
+def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Makes the forked process what exec would have made it."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if request["ignores_interrupts"] else signal.default_int_handler)
+    for number, fd in enumerate(descriptors[:3]):
+        os.dup2(fd, number)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = list(request["command"])
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    through = sys.stdout.write_through  # what PYTHONUNBUFFERED asks for
+    out, err = (io.BufferedWriter(io.FileIO(fd, "w", closefd=False)) for fd in (1, 2))
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, write_through=through)
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(
+        err, errors="backslashreplace", line_buffering=True, write_through=through
+    )
+
+
+def main() -> None:
+    sys.path[0] = str(Path(PENSTOCK).parent)  # as for the command, and not this folder
+    for name in _PRELOADED:
+        with contextlib.suppress(ModuleNotFoundError):  # what a command needs may be an extra
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # or the collector would copy all of these pages in each process
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        runpy.run_path(request["command"][0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
