@@ -208,7 +208,8 @@ def _do(
     hosting = broker.hosting
     delivery = hosting.find(*place) if hosting is not None else None
     if delivery is None:
-        if partition.companion is not None or action == PLACE:
+        topic = broker.image.topics.get(place[0])
+        if action == PLACE or (topic is not None and topic.companion):
             raise CoordinatorLoadInProgress(f"the delivery state of {partition.name} is being read back; try again")
         take(ShareStatePartition(partition=place[1], error_code=0, leader_epoch=partition.leader_epoch))
         return
