@@ -14,7 +14,7 @@ from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.decision import Ask, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import target
+from penstock.groups import share_target, target, targeting
 from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_records import KINDS
 from penstock.groups.consumer_requests import check_heartbeat
@@ -142,6 +142,8 @@ def targets_in_pieces(is_large: bool) -> Iterator[None]:
     """Has groups worked out their targets as if they were large, in the smallest pieces; or as they are."""
     with pytest.MonkeyPatch.context() as patch:
         if is_large:
-            for name in ("COST_AT_ONCE", "STEPS_AT_ONCE", "PLACES_AT_ONCE"):
-                patch.setattr(target, name, 1)
+            patch.setattr(target, "COST_AT_ONCE", 1)
+            patch.setattr(share_target, "COST_AT_ONCE", 1)
+            patch.setattr(targeting, "STEPS_AT_ONCE", 1)
+            patch.setattr(targeting, "PLACES_AT_ONCE", 1)
         yield

@@ -25,7 +25,8 @@ from penstock.groups.reconciling import Course, reconcile
 from penstock.groups.records import CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
 from penstock.groups.subscriptions import EXPRESSIONS_MAX, NAMES_MAX, Patterns, metadata_hash
-from penstock.groups.target import Targeting, is_large, new_target, preferred_assignor, topic_ids
+from penstock.groups.target import is_large, new_target, preferred_assignor, shares_of, topic_ids
+from penstock.groups.targeting import SOON_MS, Targeting
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -41,8 +42,6 @@ CLASSIC_SYNC: Final = "classic-sync"
 """The timers of a classic member that has to join again, or to ask for its assignment."""
 TARGET: Final = "target"
 """The timer of a target that is being worked out."""
-SOON_MS: Final = 200
-"""When a member is to be heard of that will be assigned something in a moment."""
 RETRY_MS: Final = 1000
 """A member whose removal could not be persisted is removed again after this time."""
 
@@ -64,7 +63,11 @@ class ConsumerGroup(MemberChecks):
         self._timers = timers
         self.new_member_id: Final = new_member_id
         self._patterns = Patterns()
-        self._targeting = Targeting(group_id)
+        self._targeting = Targeting(
+            group_id,
+            consumer_records,
+            lambda: shares_of(self.state.copy(), self.image, self.settings.consumer_assignors),
+        )
         self._seen: tuple[ClusterImage | None, int] = (None, 0)
         """The image that subscriptions were resolved by, and the group epoch that this has come to."""
 
@@ -304,7 +307,7 @@ class ConsumerGroup(MemberChecks):
 
     def _go_on(self, now_ms: int) -> Decision:
         """Work on the target."""
-        piece = self._targeting.go_on(self.state, self.image, self.settings.consumer_assignors, now_ms)
+        piece = self._targeting.go_on(self.state, self.state.by_instance, now_ms)
         if piece is None:
             return NOTHING
         self.set_timer(TARGET, "", piece.again_ms)

@@ -5,14 +5,14 @@ Which message is with whom is not decided here, but by the leader of its partiti
 which topics the group has such delivery state, so that it goes when the group does: see share_delivery.py.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.steps import run_steps
 from penstock.foundation.timers import Timers
 from penstock.groups import share_records
-from penstock.groups.assignors import Subscriber
 from penstock.groups.changes import Draft
 from penstock.groups.commands import AddCompanions
 from penstock.groups.consumer import RETRY_MS, SESSION
@@ -20,19 +20,20 @@ from penstock.groups.consumer_members import JOINING
 from penstock.groups.errors import GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
 from penstock.groups.records import SHARE_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
-from penstock.groups.share_assignor import assign_simple
 from penstock.groups.share_delivery import DROPPING, Dropping
 from penstock.groups.share_describing import describe_share_group
 from penstock.groups.share_members import NOTHING_ASSIGNED, ShareMember
 from penstock.groups.share_records import Delivering
-from penstock.groups.share_requests import assignment_of, can_deliver, check_epoch, updated
+from penstock.groups.share_requests import assignment_of, check_epoch, updated
 from penstock.groups.share_state import ShareState
+from penstock.groups.share_target import deliverable, is_large, shares_of
 from penstock.groups.subscriptions import metadata_hash
+from penstock.groups.targeting import SOON_MS, Targeting
 from penstock.wire.messages.share_group_describe import DescribedGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
-SOON_MS: Final = 200
-"""When a member is to be heard of that will be assigned something in a moment."""
+TARGET: Final = "target"
+"""The timer of a target that is being worked out."""
 
 
 class ShareGroup:
@@ -53,6 +54,7 @@ class ShareGroup:
         self.state: Final = ShareState()
         """To be read; only `apply_record` changes it."""
         self.dropping: Final = Dropping(group_id, self.state)
+        self._targeting = Targeting(group_id, share_records, lambda: shares_of(self.state.copy(), self.image))
         self._seen: tuple[ClusterImage | None, Delivering, int] = (None, share_records.NOWHERE, 0)
         """What topics were looked up by, and the group epoch that this has come to."""
 
@@ -137,12 +139,13 @@ class ShareGroup:
         told = request.member_epoch == JOINING or after.assigned != before.assigned
         wishes = self._wishes(draft.state)
         interval_ms = self.settings.share_heartbeat_interval_ms
+        is_aiming = draft.state.epoch > draft.state.target_epoch
         response = ShareGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=min(interval_ms, SOON_MS) if wishes else interval_ms,
+            heartbeat_interval_ms=min(interval_ms, SOON_MS) if wishes or is_aiming else interval_ms,
             assignment=assignment_of(after) if told else None,
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=wishes)
@@ -207,6 +210,8 @@ class ShareGroup:
             if decision.effects:
                 self.expect_dropped(now_ms)
             return decision
+        if kind == TARGET:
+            return self._go_on(now_ms)
         member = self.state.members.get(member_id)
         if member is None or kind != SESSION:
             return NOTHING
@@ -245,45 +250,47 @@ class ShareGroup:
         image, delivering, epoch = self._seen
         return image is self.image and delivering is self.state.delivering and epoch <= self.state.epoch
 
-    def _names(self, state: ShareState, names: Iterable[str]) -> list[str]:
-        """Of the topics that can be assigned: not those whose delivery state is on its way out."""
-        found = ((name, self.image.by_name.get(name)) for name in names)
-        return [
-            name
-            for name, topic in found
-            if topic is not None and can_deliver(topic) and topic.topic_id not in state.delivering.deleting
-        ]
-
     def _resolve(self, draft: Draft[ShareState], is_urgent: bool) -> None:
         """Look at the topics: a new group epoch if that changes anything, or if urgent."""
-        digest = metadata_hash(self._names(draft.state, draft.state.subscribed()), self.image)
+        found = deliverable(draft.state, self.image, draft.state.subscribed())
+        digest = metadata_hash((topic.name for topic in found), self.image)
         if is_urgent or digest != draft.state.metadata_hash:
             draft.put(share_records.group_epoch(self.group_id, draft.state.epoch + 1, digest))
         self._seen = (self.image, self.state.delivering, draft.state.epoch)
 
     def _aim(self, draft: Draft[ShareState], now_ms: int) -> None:
-        """Work out the target for the group's epoch: what differs from the last one, and its epoch."""
-        image, state = self.image, draft.state
-        subscribers = [
-            Subscriber(
-                member.member_id,
-                None,
-                frozenset(image.by_name[name].topic_id for name in self._names(state, member.topic_names)),
-                state.targets.get(member.member_id, NOTHING_ASSIGNED),
-            )
-            for member in state.members.values()
-        ]
-        topics = frozenset().union(*(one.topics for one in subscribers))
-        partitions = {topic_id: sorted(image.topics[topic_id].partitions) for topic_id in topics}
-        for member_id, share in assign_simple(subscribers, partitions).items():
-            if state.targets.get(member_id) != share:
-                draft.put(share_records.target(self.group_id, member_id, share))
-        draft.put(share_records.target_epoch(self.group_id, state.epoch, now_ms))
+        """Let the target follow the group's epoch: at once, or in a while if the group is large."""
+        self._note_delivery(draft)
+        image, state, group_id = self.image, draft.state, self.group_id
+        if not is_large(state, image):
+            shares = run_steps(shares_of(state, image))
+            changed = [member_id for member_id, share in shares.items() if state.targets.get(member_id) != share]
+            draft.put(*(share_records.target(group_id, member_id, shares[member_id]) for member_id in changed))
+            draft.put(share_records.target_epoch(group_id, state.epoch, now_ms))
+            return
+        if not state.target_epoch:  # a new group: nobody is in epoch 0, so the first target is one of nothing
+            draft.put(share_records.target_epoch(group_id, state.epoch, now_ms))
+            draft.put(share_records.group_epoch(group_id, state.epoch + 1, state.metadata_hash))
+            self._seen = (image, self.state.delivering, draft.state.epoch)
+        if self._timer(TARGET, "") not in self._timers:
+            self._timers.set(self._timer(TARGET, ""), now_ms)
+
+    def _note_delivery(self, draft: Draft[ShareState]) -> None:
+        """Note in which topics, and in how many partitions of them, the group may have delivery state from now on."""
         known = draft.state.delivering
-        counts = {topic_id: (image.topics[topic_id].name, len(partitions[topic_id])) for topic_id in topics}
+        topics = deliverable(draft.state, self.image, draft.state.subscribed())
+        counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}
         if any(known.topics.get(topic_id) != entry for topic_id, entry in counts.items()):
             wider = Delivering({**known.topics, **counts}, known.deleting)
             draft.put(share_records.delivering(self.group_id, wider))
+
+    def _go_on(self, now_ms: int) -> Decision:
+        """Work on the target."""
+        piece = self._targeting.go_on(self.state, {}, now_ms)
+        if piece is None:
+            return NOTHING
+        self._timers.set(self._timer(TARGET, ""), piece.again_ms)
+        return Decision(persist=tuple(map(share_records.to_record, piece.changes)))
 
     # -- timers
 

@@ -5,17 +5,18 @@ member is idle: with more members than partitions, each partition has several, a
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from penstock.groups.assignors import Partitions, Shares, Subscriber
+from penstock.foundation.steps import Steps
+from penstock.groups.assignors import STEP, Partitions, Shares, Subscriber
 from penstock.groups.consumer_members import TopicIdPartition
 
 SIMPLE: Final = "simple"
 
 
-def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
-    """Equal shares, and as few partitions as possible change hands. Balance comes before stickiness.
+def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Shares]:
+    """Equal shares, and as few partitions as possible change hands. Balance comes before stickiness. Interruptible.
 
     If all want the same topics, loads are level over all of them; if not, over each topic by itself, as in Kafka.
     """
@@ -27,8 +28,10 @@ def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> 
         places = [TopicIdPartition(topic_id, number) for topic_id in pool for number in partitions[topic_id]]
         readers = [one for one in order if one.topics.intersection(pool)]
         if places and readers:
-            for member_id, share in _Pool(readers, places).shares.items():
+            shared = yield from _Pool(readers, places).share_out()
+            for member_id, share in shared.items():
                 shares[member_id] |= share
+        yield
     return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
@@ -38,32 +41,36 @@ class _Pool:
     def __init__(self, readers: Sequence[Subscriber], places: Sequence[TopicIdPartition]) -> None:
         self._sharing = -(-len(readers) // len(places))
         """How many members a partition has."""
+        self._places = places
         wanted = frozenset(places)
-        held = {one.member_id: sorted(one.held & wanted) for one in readers}
+        self._held = held = {one.member_id: sorted(one.held & wanted) for one in readers}
         size, larger = divmod(self._sharing * len(places), len(readers))
         # Whoever has most keeps the odd ones, so that nobody gives one up only for another to take it.
         fullest = sorted(held, key=lambda member_id: -len(held[member_id]))
         self._limits = {member_id: size + (index < larger) for index, member_id in enumerate(fullest)}
         self._readers: Counter[TopicIdPartition] = Counter()
         self.shares: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in held}
-        self._keep(held)
-        self._deal(places)
 
-    def _keep(self, held: Mapping[str, Sequence[TopicIdPartition]]) -> None:
-        for member_id, had in held.items():
+    def share_out(self) -> Steps[dict[str, set[TopicIdPartition]]]:
+        for member_id, had in self._held.items():
             for place in had:
                 if self._readers[place] < self._sharing and len(self.shares[member_id]) < self._limits[member_id]:
                     self._give(place, member_id)
+            yield
+        yield from self._deal(self._places)
+        return self.shares
 
     def _give(self, place: TopicIdPartition, member_id: str) -> None:
         self.shares[member_id].add(place)
         self._readers[place] += 1
 
-    def _deal(self, places: Sequence[TopicIdPartition]) -> None:
+    def _deal(self, places: Sequence[TopicIdPartition]) -> Steps[None]:
         """First every partition gets one member, then a second one, and so on."""
         hungry = deque(member_id for member_id, share in self.shares.items() if len(share) < self._limits[member_id])
         for round_number in range(self._sharing):
-            for place in places:
+            for count, place in enumerate(places, 1):
+                if not count % STEP:
+                    yield
                 if self._readers[place] <= round_number and hungry:
                     taker = self._taker(place, hungry)
                     if len(self.shares[taker]) < self._limits[taker]:

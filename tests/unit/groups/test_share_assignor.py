@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.groups.assignors import Shares, Subscriber
+from penstock.foundation.steps import run_steps
+from penstock.groups import share_assignor
+from penstock.groups.assignors import Partitions, Shares, Subscriber
 from penstock.groups.consumer_members import TopicIdPartition
-from penstock.groups.share_assignor import assign_simple
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
+
+
+def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+    return run_steps(share_assignor.assign_simple(subscribers, partitions))
 
 
 def _members(count: int, *topics: bytes) -> list[Subscriber]:

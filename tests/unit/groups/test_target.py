@@ -10,6 +10,7 @@ from penstock.groups import consumer
 from penstock.groups.target import is_large
 from tests.simulation.consumer_machine import targets_in_pieces
 from tests.unit.groups.consuming import Consuming
+from tests.unit.groups.share_world import Sharing
 
 SOON_MS = 200
 PIECES_MAX = 1000
@@ -39,6 +40,18 @@ def test_a_large_group_answers_first_and_assigns_soon() -> None:
     told = group.beat("m1", 1)
     assert group.named(told) == {"a": [0, 1, 2, 3], "b": [0, 1]}
     assert told.member_epoch == 2
+    assert told.heartbeat_interval_ms > SOON_MS
+
+
+@pytest.mark.usefixtures("pieces")
+def test_a_large_share_group_answers_first_and_assigns_soon() -> None:
+    world = Sharing({"a": 3, "b": 1})
+    joined = world.join("m1", "a", "b")
+    assert (joined.member_epoch, world.told(joined), joined.heartbeat_interval_ms) == (1, {}, SOON_MS)
+    for _ in range(PIECES_MAX):
+        world.advance(1)
+    told = world.beat("m1", 1)
+    assert (told.member_epoch, world.told(told)) == (2, {"a": [0, 1, 2], "b": [0]})
     assert told.heartbeat_interval_ms > SOON_MS
 
 
