@@ -290,7 +290,11 @@ class ShareGroup:
         if piece is None:
             return NOTHING
         self._timers.set(self._timer(TARGET, ""), piece.again_ms)
-        return Decision(persist=tuple(map(share_records.to_record, piece.changes)))
+        draft = Draft(self.state, share_records.to_record)
+        if piece.changes:  # topics may have changed since a member was heard of
+            self._note_delivery(draft)
+        draft.put(*piece.changes)
+        return Decision(persist=draft.records)
 
     # -- timers
 
