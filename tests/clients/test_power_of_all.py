@@ -51,8 +51,8 @@ def _stop_the_power(cluster: ClusterProcesses) -> None:
     for node in NODES:
         cluster.brokers[node].kill()
     assert sum(lose_power(cluster.brokers[node].data_dir) for node in NODES) > 0, "there was nothing to lose"
-    # Machines take longer to come back than sessions last. Else whoever is back first might still take the others for
-    # brokers that run, and the one whose session ends last would be left in the ISR instead of the third.
+    # Machines take longer to restart than sessions last. Else the first broker to restart might still take the others
+    # for brokers that run, and the one whose session ends last would be left in the ISR instead of the third.
     wait_until(lambda: not asyncio.run(_registered(cluster.store)), "all sessions have ended", pause_s=0.2)
 
 
@@ -104,7 +104,7 @@ def test_what_was_synced_is_there_and_the_rest_waits_for_the_last_broker(cluster
     _stop_the_power(cluster)
     cluster.brokers[1].start()
     cluster.brokers[2].start()
-    wait_until(lambda: _leader(cluster, SYNCED) in (1, 2), "somebody leads what was synced")
+    wait_until(lambda: _leader(cluster, SYNCED) in (1, 2), "a leader is elected for what was synced")
     assert _messages(cluster, SYNCED) == list(range(COUNT))
     for name in (UNSYNCED, GIVEN_UP):
         wait_until(lambda name=name: _leader(cluster, name) == NOBODY, "the third one may have what these have lost")

@@ -158,7 +158,7 @@ class LogRun:
             try:
                 return open_log(self.disk, FOLDER, self.settings, boot_id=str(self.boot), now_ms=self.clock.now_ms())
             except StorageError:
-                # Whoever fails to open it, because of an fsync, is restarted.
+                # A process that cannot open it because an fsync fails is restarted.
                 assert self.disk.failed_syncs > self.counts["failed_opens"], "a log cannot be opened"
                 self.counts["failed_opens"] = self.disk.failed_syncs
                 self.disk.restart()

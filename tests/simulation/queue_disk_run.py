@@ -213,7 +213,7 @@ class QueueDiskRun:
             self.node.queue.receive(wish, self._received)
 
     def _poll_soon(self) -> None:
-        """Some workers wait in long polls: they are served as soon as there is somebody to serve them."""
+        """Some workers wait in long polls: they get messages as soon as a leader serves the queue."""
         for _ in range(self.rng.choice((0, 1, 3))):
             self.later(0, self._receive)
 

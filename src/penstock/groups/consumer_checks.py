@@ -74,7 +74,7 @@ class MemberChecks:
         return StaleMemberEpoch(why) if member.classic is None else IllegalGeneration(why)
 
     def check_room(self, member_id: str, holder: Member | None) -> None:
-        """Raises GroupMaxSizeReached. Whoever is a member, or takes over the place of one (the holder), has room."""
+        """Raises GroupMaxSizeReached for a new member of a full group, unless it replaces the static `holder`."""
         size_max = self.settings.consumer_size_max
         if holder is None and member_id not in self.state.members and len(self.state.members) >= size_max:
             raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")

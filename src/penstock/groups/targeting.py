@@ -1,6 +1,6 @@
-"""Targets of large groups, consumer and share groups alike, worked out a few milliseconds at a time. Pure.
+"""Computes the target assignment of large consumer and share groups, a few milliseconds at a time. Pure.
 
-That may take seconds. Members go on with the last target meanwhile.
+That may take seconds. Until it is done, members keep the assignment of the last target.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ STEPS_AT_ONCE: Final = 3
 PLACES_AT_ONCE: Final = 2000
 """Partitions, and members, of targets that are persisted together."""
 SOON_MS: Final = 200
-"""When a member is to be heard of that will be assigned something in a moment."""
+"""The heartbeat interval of members while the group's target is being computed."""
 PAUSE_MS: Final = 1
 RETRY_MS: Final = 1000
 """Before the next piece, and after pieces that could not be persisted."""
@@ -48,20 +48,24 @@ class Piece(NamedTuple):
 
 
 class Targeting:
-    """Works out the targets of a large group, one after the other. What it remembers need not survive.
+    """Computes the target assignments of a large group, one after the other. Its state is not persisted: a new
+    coordinator starts again.
 
-    Members that come and go meanwhile do not keep a target from being finished: else one who joins again and again
-    could. Whoever has come since is in the next one. A target is persisted in rounds: first all members' targets are
-    narrowed to what they keep, then they are widened, so that no partition is ever in two of them.
+    A target is finished even if members join or leave meanwhile, or a member that rejoins in a loop would delay it
+    forever. Members that have joined since get partitions with the next target.
+
+    A target is persisted in rounds: first partitions are removed from members' targets, then they are added to
+    others, so that a consumer group's targets never have a partition in common. A round is repeated until it finds
+    nothing to write, since a write may fail.
     """
 
     def __init__(self, group_id: str, records: Records, work_out: Callable[[], Steps[Shares]]) -> None:
-        """`work_out`: begins to work out what each member is to have, of the group as it is then."""
+        """`work_out`: starts to compute the assignment of each member, for the group as it is at that time."""
         self._group_id = group_id
         self._records = records
         self._work_out = work_out
         self._epoch = 0
-        """Of the target that is being worked out."""
+        """The group epoch of the target that is being computed."""
         self._work: Steps[Shares] | None = None
         self._shares: Shares | None = None
         """The target, while it is being persisted."""
@@ -76,7 +80,7 @@ class Targeting:
         self._rounds = 0
 
     def go_on(self, state: Targeted, by_instance: Mapping[str, str], now_ms: int) -> Piece | None:
-        """Do a piece of what is left to do; None if there is nothing. `by_instance`: ids of static members."""
+        """Do the next piece of work; None if there is none. `by_instance`: member ids of static members."""
         if self._epoch <= state.target_epoch:  # there is a newer one: all have left, or the group has become small
             self._work = self._shares = None
         if self._shares is not None:
