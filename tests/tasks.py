@@ -47,11 +47,11 @@ async def write(
     """One record to each of the partitions, in a transaction of its own."""
     made = await initialise(client, name)
     for number in partitions:
-        await _produce(client, TopicPartition(topic, number), made, value or name.encode())
+        await produce(client, TopicPartition(topic, number), made, value or name.encode())
     return made
 
 
-async def _produce(client: KafkaClient, place: TopicPartition, made: Participant, value: bytes) -> None:
+async def produce(client: KafkaClient, place: TopicPartition, made: Participant, value: bytes) -> None:
     async def ask() -> None:
         batch = build_batch(
             [Record(key=None, value=value, timestamp_ms=time.time_ns() // 1_000_000)],

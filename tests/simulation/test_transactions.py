@@ -47,4 +47,5 @@ def test_transactions_are_all_or_nothing_over_many_seeds() -> None:
         ("sets_committed", "sets_repeated", "sets_broken", "drivers_killed", "drivers_between", "sets_stale"),
         count // 4,
     )
+    check_seen(total, ("queries_closed", "drivers_closed"), count // 10)
     assert total["rotations"] > count // 10, f"a tame simulator: {total['rotations']} rotations"

@@ -9,7 +9,7 @@ producers that do what a client has to do, and a network that delays, loses, rep
 - FencedNeverJoins: between two markers of a producer id there are records of one transaction only;
 - CompleteIsMarked: when a transaction is complete, all of its partitions have its marker;
 - RecordsTellAll: who reads the records knows what the coordinator knew;
-- SetCommittedWhole: see transaction_sets.py, whose queries run beside the producers.
+- SetCommittedWhole, ClosedBeginsNothing: see transaction_sets.py, whose queries run beside the producers.
 Once the faults stop, every transaction ends within its timeout and one check (EveryTransactionEnds).
 
 Two things are left out that no coordinator can survive, which is why KIP-890 gives each transaction an epoch: from a
@@ -36,7 +36,7 @@ from tests.simulation.clock import FakeClock
 from tests.simulation.network import FakeNetwork, Weather
 from tests.simulation.transaction_model import PARTITIONS, Batch, Log, Txn, partition_of
 from tests.simulation.transaction_producer import AGAIN_MS, Client, Producer, asked
-from tests.simulation.transaction_sets import Driver, Query, Task
+from tests.simulation.transaction_sets import OUTLIVES_MS, Closer, Driver, Query, Task
 
 SETTINGS = TransactionSettings(
     timeout_max_ms=4000, id_expiration_ms=3000, abort_interval_ms=300, expiry_interval_ms=700
@@ -51,6 +51,7 @@ FAULTS = {
     "task": 3,
     "driver": 2,
     "stale set": 3,
+    "close": 1,
 }
 """With how often each happens, compared with the others."""
 
@@ -105,6 +106,7 @@ class TransactionRun:
         self.producers: dict[int, Client] = {place: self._born(place) for place in range(self.rng.randint(2, 5))}
         self.queries = [Query(f"q{number}") for number in range(self.rng.randint(0, 2))]
         self.drivers: dict[int, Driver] = {}
+        self.closers: list[Closer] = []
         for query in self.queries:
             self._drive(query)
 
@@ -147,6 +149,8 @@ class TransactionRun:
         for producer in list(self.producers.values()):
             producer.act()
         self._check()
+        for closer in self.closers:
+            closer.check(self.machine)
         if self.counts["steps"] % 50 == 0:
             self._check_sets(is_over=False)
 
@@ -187,7 +191,7 @@ class TransactionRun:
         elif kind == "death":
             self.counts["deaths"] += 1
             self.die(self.rng.choice([one for one in self.producers.values() if type(one) is Producer]))
-        elif kind in ("task", "driver", "stale set"):
+        elif kind in ("task", "driver", "stale set", "close"):
             self._fault_of_spark(kind)
         elif kind == "disk":
             self.disk_fails = self.rng.choice((0.1, 0.5, 1.0))
@@ -214,6 +218,14 @@ class TransactionRun:
         elif kind == "stale set" and requests:
             self.counts["sets_stale"] += 1
             self.network.send("nobody", "coordinator", (0, asked(self.rng.choice(requests), 0)))
+        elif kind == "close" and self.drivers:
+            place, driver = self.rng.choice(list(self.drivers.items()))
+            del self.drivers[place]
+            driver.until_ms = self.clock.now_ms() + self.rng.choice(OUTLIVES_MS)
+            place = -next(self.numbers)
+            closer = Closer(self, place, driver.query, SETTINGS.id_expiration_ms)
+            self.producers[place] = driver.query.closer = closer
+            self.closers.append(closer)
 
     def _drive(self, query: Query) -> None:
         """Another driver takes over a query."""

@@ -4,6 +4,9 @@ A driver has the tasks of a batch written, each in several attempts if need be, 
 notes that in its checkpoint. Drivers die at any moment and are replaced by others that know the checkpoint only; some
 of the dead go on for a while, and so do their tasks. SetCommittedWhole: for every decided batch exactly one set of
 participants is committed, whole, and who reads committed records sees each batch of a query exactly once.
+
+Some queries are closed while drivers and tasks of theirs are at work. ClosedBeginsNothing: once somebody was told
+that a query is closed, none of its tasks has a transaction, and no other batch of it is decided.
 """
 
 from collections import defaultdict
@@ -11,8 +14,10 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.spark_ids import transactional_id
-from penstock.wire.messages.commit_set import ABORT, COMMIT, CommitSetParticipant, CommitSetRequest
+from penstock.foundation.spark_ids import query_of, transactional_id
+from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.transactions.states import State
+from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, CommitSetParticipant, CommitSetRequest
 from penstock.wire.messages.end_txn import EndTxnRequest
 from tests.simulation.transaction_model import Txn
 from tests.simulation.transaction_producer import NO_KEY, Client, Producer, World, asked
@@ -20,6 +25,8 @@ from tests.simulation.transaction_producer import NO_KEY, Client, Producer, Worl
 TASKS = (2, 0, 3, 1)
 """How many tasks of a batch have something to write, over and over."""
 ATTEMPTS_MAX = 4
+OUTLIVES_MS = (0, 300, 2000)
+"""How long a driver goes on after its query was closed: for less time than that is kept in mind."""
 
 
 class SparkWorld(World, Protocol):
@@ -43,9 +50,14 @@ class Query:
         self.requests: list[CommitSetRequest] = []
         self.told = -1
         """The last batch that some driver was told to be decided."""
+        self.closer: Closer | None = None
 
     def check(self, last_batch_id: int, txns: Iterable[Txn], *, is_over: bool) -> None:
         """SetCommittedWhole. `is_over`: everything that was decided has been carried out."""
+        if self.closer is not None and self.closer.knows_nothing:
+            return
+        if self.closer is not None and self.closer.last_batch_id is not None:
+            last_batch_id = self.closer.last_batch_id  # the coordinator may have forgotten it by now
         seen: defaultdict[int, set[Txn]] = defaultdict(set)
         for txn in txns:
             if txn.share is not None and txn.share[0] == self.name and txn.seen_in:
@@ -196,6 +208,10 @@ class Driver(Client):
                 self.world.counts["sets_broken"] += 1
                 self._begin_again()
                 return
+            if answer.outcome and answer.last_batch_id < self.batch_id:
+                self.world.counts["drivers_closed"] += 1
+                self.is_dead = True
+                return
             self.world.counts["sets_repeated" if answer.outcome else "sets_committed"] += 1
             self.query.told = max(self.query.told, self.batch_id)
             if not answer.outcome:
@@ -220,3 +236,52 @@ class Driver(Client):
         self._stop_waiting()
         if self.world.is_calm:
             self.is_dead = True
+
+
+class Closer(Client):
+    """Whoever closes a query, and learns what was decided of it."""
+
+    def __init__(self, world: SparkWorld, place: int, query: Query, forgotten_ms: int) -> None:
+        super().__init__(world, place, world.clock.now_ms())
+        self.query = query
+        self._forgotten_ms = forgotten_ms
+        self.since_ms = world.clock.now_ms()
+        self.last_batch_id: int | None = None
+        """The last batch that was decided; None: it does not know yet that the query is closed."""
+        self._told_in_time = False
+        """Whether it was told before the query may have been forgotten."""
+        self._close()
+
+    def act(self) -> None:
+        self.asks()
+
+    def _close(self) -> None:
+        request = CommitSetRequest(query=self.query.name, action=CLOSE)
+        self._ask("coordinator", asked(request, 0), self._on_closed)
+
+    def _on_closed(self, answer: Any) -> None:
+        assert answer.error_code == ErrorCode.NONE
+        if answer.still_open:
+            self._close()
+            return
+        self.world.counts["queries_closed"] += 1
+        self.last_batch_id = answer.last_batch_id
+        self._told_in_time = not self._may_be_forgotten
+
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether the query may be forgotten, and what was decided of it has reached nobody."""
+        return self._may_be_forgotten and not self._told_in_time
+
+    @property
+    def _may_be_forgotten(self) -> bool:
+        return self.world.clock.now_ms() - self.since_ms >= self._forgotten_ms
+
+    def check(self, machine: TransactionCoordinator) -> None:
+        """ClosedBeginsNothing."""
+        if self.last_batch_id is None or self._may_be_forgotten:
+            return
+        assert machine.queries.last_batch_of(self.query.name) == self.last_batch_id, "ClosedBeginsNothing"
+        for name, known in machine.transactions.items():
+            if query_of(name) == self.query.name:
+                assert known.state is not State.ONGOING, f"ClosedBeginsNothing: {known}"

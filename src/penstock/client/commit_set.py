@@ -111,6 +111,7 @@ async def close_query(cluster: KafkaClient, *, query: str) -> int:
     """The last batch of a query that was decided (-1: none), once and for all: no other is decided any more.
 
     Whoever has to finish what another one began learns by it what that was, however alive the other one still is.
+    What the query has open is aborted, and tasks of it that are still at work can begin no other transaction.
     """
     while True:
         answer = await _ask(cluster, CommitSetRequest(query=query, action=wire.CLOSE))

@@ -24,8 +24,8 @@ from penstock.client.commit_set import (
     Participant,
     SetBroken,
     abort_open,
+    close_query,
     commit_set,
-    forget_query,
     transactional_id,
 )
 from penstock.client.transactional import BatchProducer, TransactionalProducer, transaction_states
@@ -104,10 +104,14 @@ class BatchWriter(DataSourceArrowWriter):
                 decide(self._options, self.query, self._options.txn_version, messages)
                 return
             decide(self._options, self.query, ONLY_BATCH, messages)
-            forget(self._options, self.query)
+            close(self._options, self.query)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._options.delivery is Delivery.EXACTLY_ONCE:
+        if self._options.delivery is not Delivery.EXACTLY_ONCE:
+            return
+        if self._options.txn_app is None:
+            close(self._options, self.query)
+        else:  # what it is done again under
             abandon(self._options, self.query, messages)
 
 
@@ -233,13 +237,14 @@ def decide(options: WriteOptions, query: str, batch_id: int, messages: Sequence[
         log.warning("query=%s batch=%d was decided before: what was written again is aborted", query, batch_id)
 
 
-def forget(options: WriteOptions, query: str) -> None:
-    """The query is over. What it has written is committed, whatever becomes of this."""
+def close(options: WriteOptions, query: str) -> None:
+    """The query is over, and what it has committed stays so. Tasks that are still at work can begin nothing more:
+    Spark does not wait for those that it kills, nor for those on machines that it has lost sight of."""
     work = background()
     try:
-        work.run(forget_query(work.client(options.bootstrap, options.client), query=query))
+        work.run(close_query(work.client(options.bootstrap, options.client), query=query))
     except PenstockError as error:
-        log.warning("query=%s was committed, but its coordinator keeps it in mind: %s", query, error)
+        log.warning("query=%s may have transactions open until they time out: %s", query, error)
 
 
 def abandon(options: WriteOptions, query: str, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -2,6 +2,7 @@
 
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.spark_ids import query_of
 from penstock.transactions.draft import Draft
 from penstock.transactions.errors import ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced
 from penstock.transactions.transaction import Transaction
@@ -22,6 +23,13 @@ def find(draft: Draft, transactional_id: str) -> Transaction:
 def check_not_ending(known: Transaction) -> None:
     if known.is_prepared:
         raise ConcurrentTransactions(f"{known.transactional_id!r} is still {known.state.label}; ask again")
+
+
+def check_query_not_closed(draft: Draft, transactional_id: str) -> None:
+    """No task of a closed query begins a transaction: its driver is gone, and nobody would end it."""
+    query = query_of(transactional_id)
+    if query is not None and draft.queries.is_closed(query):
+        raise ProducerFenced(f"{transactional_id!r} can begin no transaction: query {query!r} is closed")
 
 
 def check_producer(known: Transaction, came: ProducerKey) -> None:

@@ -4,7 +4,7 @@ A transaction is decided when its PrepareCommit or PrepareAbort is committed. Fr
 its partitions are told by markers (`WriteMarkers`), and once all are, it is complete. See foundation/decision.py.
 """
 
-from itertools import count
+from itertools import chain, count, islice
 from typing import Any, Final
 
 from penstock.foundation.codes import ErrorCode
@@ -28,11 +28,11 @@ from penstock.transactions.ending import UNCHANGED, end
 from penstock.transactions.errors import NeedsProducerId
 from penstock.transactions.initialising import check_request, initialise
 from penstock.transactions.joining import code_for_client
-from penstock.transactions.queries import Queries
+from penstock.transactions.queries import Queries, forgotten
 from penstock.transactions.records import DECIDED, TRANSACTION, TransactionKey
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction
+from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction, tombstone
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from penstock.wire.messages.commit_set import CommitSetRequest
@@ -43,7 +43,7 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
 AT_A_TIME: Final = 1000
-"""Ids that one waking expires: what more are due wait for the next."""
+"""Ids and closed queries that one waking expires: what more are due wait for the next."""
 WAKE_BYTES: Final = 256 << 10
 """Of records, after which one waking ends nothing more: they are one batch."""
 AGAIN_MS: Final = 1000
@@ -70,12 +70,12 @@ class TransactionCoordinator:
         self._loaded_ms = 0
         self._aborted_ms = 0
         self._expired_ms: int | None = None
-        """When timed-out transactions were last looked for, and unused ids."""
+        """When timed-out transactions were last looked for, and what has expired."""
 
     # -- deciding
 
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-        draft = Draft(self.transactions)
+        draft = Draft(self.transactions, self.queries)
         match command:
             case JoinTransaction():
                 value: Any = joining.join(
@@ -185,14 +185,14 @@ class TransactionCoordinator:
 
     @property
     def _expire_at_ms(self) -> int | None:
-        if self._expired_ms is None or not self.transactions:
+        if self._expired_ms is None or not (self.transactions or self.queries.closed):
             return None
         return self._expired_ms + self.settings.expiry_interval_ms
 
     def wake(self, now_ms: int) -> Decision:
         if self._unmarked:
             return self._mark_again(now_ms)
-        draft = Draft(self.transactions)
+        draft = Draft(self.transactions, self.queries)
         draft.is_whole = True  # what is prepared needs its markers, and they are written if all of this is persisted
         self._complete_again(draft, now_ms)
         self._abort_timed_out(draft, now_ms)
@@ -238,14 +238,17 @@ class TransactionCoordinator:
             return
         self._expired_ms = now_ms
         unused_since_ms = now_ms - self.settings.id_expiration_ms
-        left = AT_A_TIME
-        for name, known in self.transactions.items():
-            if known.is_at_rest and known.updated_ms <= unused_since_ms:
-                if not left:
-                    self._expired_ms = now_ms + AGAIN_MS - self.settings.expiry_interval_ms
-                    return
-                draft.remove(name)
-                left -= 1
+        unused = (
+            tombstone(name)
+            for name, known in self.transactions.items()
+            if known.is_at_rest and known.updated_ms <= unused_since_ms
+        )
+        closed = map(forgotten, self.queries.closed_until(unused_since_ms))
+        due = list(islice(chain(unused, closed), AT_A_TIME + 1))
+        if len(due) > AT_A_TIME:
+            self._expired_ms = now_ms + AGAIN_MS - self.settings.expiry_interval_ms
+        for record in due[:AT_A_TIME]:
+            draft.note(record)
 
     # -- what holds
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.foundation.decision import StateRecord
-from penstock.transactions.transaction import Transaction, tombstone
+from penstock.transactions.queries import Queries
+from penstock.transactions.transaction import Transaction
 
 RECORD_BYTES: Final = 32
 """At most what a record takes besides its key and value."""
@@ -17,8 +18,9 @@ def size_bytes_of(record: StateRecord) -> int:
 class Draft:
     """Reads see what was written before; nothing holds until the records are persisted and applied."""
 
-    def __init__(self, known: Mapping[str, Transaction]) -> None:
+    def __init__(self, known: Mapping[str, Transaction], queries: Queries) -> None:
         self._known = known
+        self.queries = queries
         self._changed: dict[str, Transaction] = {}
         self._records: list[StateRecord] = []
         self.is_whole = False
@@ -34,10 +36,6 @@ class Draft:
         """`record`: the transaction's, if it was made before."""
         self._changed[transaction.transactional_id] = transaction
         self.note(transaction.to_record() if record is None else record)
-
-    def remove(self, transactional_id: str) -> None:
-        """Nothing else of this id is read or written in the same draft."""
-        self.note(tombstone(transactional_id))
 
     def end(self, prepared: Transaction, now_ms: int) -> None:
         """A transaction that is decided. Without partitions there is nothing to wait for: it is complete as well."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from penstock.foundation.decision import NO_PRODUCER, ProducerKey
 from penstock.foundation.errors import InvalidRequest
-from penstock.transactions.checks import check_not_ending, fenced
+from penstock.transactions.checks import check_not_ending, check_query_not_closed, fenced
 from penstock.transactions.draft import Draft
 from penstock.transactions.errors import InvalidTransactionTimeout, TwoPhaseCommitRefused, UnsupportedVersion
 from penstock.transactions.states import State
@@ -42,6 +42,7 @@ def initialise(
     """The id with its producer, ready to begin. None: its transaction is aborted first; ask again."""
     name, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
     came = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
+    check_query_not_closed(draft, name)
     known = draft.get(name)
     if known is None:
         made = Transaction(

@@ -11,7 +11,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
-from penstock.transactions.checks import check_not_ending, check_producer, find
+from penstock.transactions.checks import check_not_ending, check_producer, check_query_not_closed, find
 from penstock.transactions.commands import JoinTransaction
 from penstock.transactions.draft import Draft
 from penstock.transactions.states import State
@@ -40,6 +40,7 @@ def add(
     # Before the checks of the producer: it may come under the next producer id already (KAFKA-18660).
     check_not_ending(known)
     check_producer(known, producer)
+    check_query_not_closed(draft, name)
     is_in = known.state is State.ONGOING and known.partitions.issuperset(partitions)
     if is_in and version >= EPOCH_MOVES:
         return

@@ -2,9 +2,11 @@
 
 What was decided is kept until the query is forgotten, and does not expire with transactional ids: a query may be
 started again after a year, and then repeats its last batch if it had died between the decision and Spark's own note
-of it. Pure.
+of it. A query that is closed is not started again: it is forgotten after as long a time as a transactional id that
+nobody uses, when none of its tasks can be alive. Pure.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
@@ -59,6 +61,8 @@ class Queries:
 
     def __init__(self) -> None:
         self.decided: dict[str, Decided] = {}
+        self.closed: dict[str, int] = {}
+        """By query that is closed, since when; in the order in which they were."""
         self._open: dict[str, dict[str, None]] = {}
         """By query, its transactions that are under way, in the order in which they began."""
 
@@ -68,8 +72,14 @@ class Queries:
 
     def is_closed(self, query: str) -> bool:
         """Whether no batch of a query is decided any more."""
-        known = self.decided.get(query)
-        return known is not None and known.is_closed
+        return query in self.closed
+
+    def closed_until(self, until_ms: int) -> Iterator[str]:
+        """The queries that were closed by then."""
+        for query, closed_ms in self.closed.items():
+            if closed_ms > until_ms:
+                return
+            yield query
 
     def open_of(self, query: str) -> list[str]:
         """The transactional ids of a query that have a transaction under way."""
@@ -78,15 +88,18 @@ class Queries:
     def apply(self, record: StateRecord) -> None:
         """Something was decided of a query, or it was forgotten."""
         key, value = read_record(record, DecidedKey, DecidedValue)
+        self.closed.pop(key.query, None)
         if value is None:
             self.decided.pop(key.query, None)
             return
-        self.decided[key.query] = Decided(
+        decided = self.decided[key.query] = Decided(
             query=key.query,
             batch_id=value.batch_id,
             decided_ms=value.decided_timestamp_ms,
             participants=value.participants,
         )
+        if decided.is_closed:
+            self.closed[key.query] = decided.decided_ms
 
     def follow(self, transactional_id: str, is_open: bool) -> None:
         """A transactional id has taken a step: whether it has a transaction under way now."""

@@ -16,19 +16,22 @@ from penstock.client.commit_set import (
     Participant,
     SetBroken,
     abort_open,
+    close_query,
     commit_set,
     forget_query,
     transactional_id,
 )
 from penstock.client.connection import ConnectionSettings
 from penstock.client.errors import ConnectionFailed, ServerError
+from penstock.client.transactional import transaction_states
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.ids import TopicPartition
 from penstock.foundation.spark_ids import TASK_ID_BYTES_MAX
 from penstock.node import Address
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import PARTICIPANTS_MAX
-from tests.tasks import ended, write
+from tests.tasks import ended, initialise, produce, write
 
 from .nodes import LOCAL, ForgetfulProxy, free_port, running_node
 
@@ -98,6 +101,20 @@ async def test_what_a_query_left_open_is_aborted_and_its_decisions_are_forgotten
             assert done is Outcome.COMMITTED
             await forget_query(client, query=topic)
         await forget_query(client, query=topic)
+
+
+async def test_a_task_of_a_query_that_is_closed_begins_nothing(bootstrap: str, topic: str) -> None:
+    async with cluster(bootstrap, topic) as client:
+        early, late = ids(topic, 2)
+        producer = await initialise(client, early)
+        assert await close_query(client, query=topic) == -1
+        with pytest.raises(ServerError) as caught:
+            await produce(client, TopicPartition(topic, 0), producer, b"late")
+        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH, "as a producer is told that it is fenced"
+        with pytest.raises(ServerError) as caught:
+            await initialise(client, late)
+        assert caught.value.code is ErrorCode.PRODUCER_FENCED
+        assert await transaction_states(client, [early, late]) == {early: "Empty"}
 
 
 async def test_what_makes_no_sense_is_refused_at_once(bootstrap: str, topic: str) -> None:

@@ -2,9 +2,12 @@
 
 import pytest
 
+from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
+from penstock.transactions.coordinator import AGAIN_MS, AT_A_TIME
 from penstock.transactions.errors import TooManyQueries
+from penstock.transactions.states import State
 from penstock.wire.messages.commit_set import (
     ABORT,
     BATCH_ID_MAX,
@@ -15,7 +18,7 @@ from penstock.wire.messages.commit_set import (
     CommitSetResponse,
 )
 
-from .driving import Place
+from .driving import SETTINGS, Place
 
 FIRST, SECOND = "spark/q/0/0.0", "spark/q/1/0.0"
 ORDERS = TopicPartition("orders", 0)
@@ -46,13 +49,57 @@ def test_who_closes_a_query_that_decided_nothing_has_what_is_open_aborted() -> N
 
 def test_a_driver_that_goes_on_after_its_query_was_closed_commits_nothing() -> None:
     place = Place()
-    close(place)
     participants = task(place)
+    close(place)
     answer = place.commit_set(0, participants)
-    assert (answer.outcome, answer.aborted) == (DECIDED_BEFORE, 1)
+    assert (answer.outcome, answer.aborted) == (DECIDED_BEFORE, 0)
     assert [order.committed for order in place.write_markers()] == [False]
-    assert place.commit_set(BATCH_ID_MAX, task(place, SECOND)).outcome == DECIDED_BEFORE
+    assert place.commit_set(BATCH_ID_MAX, participants).outcome == DECIDED_BEFORE
     assert close(place).last_batch_id == -1
+
+
+def test_a_task_that_goes_on_after_its_query_was_closed_begins_no_transaction() -> None:
+    """Nobody would end it: its driver is gone, and whoever reads committed records would wait for its timeout."""
+    place = Place()
+    early = place.producer(FIRST)
+    task(place, SECOND)
+    close(place)
+    place.write_markers()
+    assert set(place.join(early, ORDERS, name=FIRST).values()) == {ErrorCode.PRODUCER_FENCED}
+    for name in (FIRST, SECOND, "spark/q/2/0.0"):
+        assert place.init(name).error_code == ErrorCode.PRODUCER_FENCED
+    place.restart()
+    assert place.init(FIRST).error_code == ErrorCode.PRODUCER_FENCED
+    assert {known.state for known in place.machine.transactions.values()} == {State.EMPTY, State.COMPLETE_ABORT}
+    task(place, "spark/another/0/0.0")
+    task(place, "no task")
+
+
+def test_a_query_that_is_closed_is_forgotten_in_the_end() -> None:
+    place = Place()
+    place.commit_set(0, {}, query="open")
+    close(place)
+    place.advance(SETTINGS.id_expiration_ms - 1)
+    assert place.machine.queries.is_closed("q")
+    place.advance(SETTINGS.expiry_interval_ms)
+    assert not place.machine.queries.is_closed("q")
+    assert set(place.machine.queries.decided) == {"open"}, "what may be started again is kept"
+    task(place)
+
+
+def test_many_queries_that_are_closed_are_forgotten_in_several_steps() -> None:
+    place = Place()
+    for number in range(AT_A_TIME + 5):
+        place.commit_set(-1, {}, query=f"q{number}", action=CLOSE)
+    place.advance(SETTINGS.id_expiration_ms - 1)
+    while len(place.machine.queries.closed) > AT_A_TIME:
+        place.now_ms = place.machine.wake_at_ms or 0
+        decision = place.machine.wake(place.now_ms)
+        assert len(decision.persist) <= AT_A_TIME
+        place.carry_out(decision)
+    assert len(place.machine.queries.closed) == 5
+    place.advance(AGAIN_MS)
+    assert not place.machine.queries.closed
 
 
 @pytest.mark.parametrize("batch_id", [0, 7, BATCH_ID_MAX])
@@ -67,7 +114,6 @@ def test_what_was_decided_is_told_to_everybody_who_closes(batch_id: int) -> None
     assert place.commit_set(-1, {}, action=ABORT).last_batch_id == batch_id
     again = place.commit_set(batch_id, participants)
     assert (again.outcome, again.last_batch_id) == (COMMITTED, batch_id), "its own driver may ask once more"
-    assert place.commit_set(batch_id, task(place, SECOND)).outcome == DECIDED_BEFORE
 
 
 def test_to_close_twice_writes_nothing() -> None:

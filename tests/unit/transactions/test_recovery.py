@@ -15,7 +15,7 @@ from penstock.transactions.draft import Draft
 from penstock.transactions.queries import Decided
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MOVES, Transaction
-from penstock.wire.messages.commit_set import ABORT, COMMIT, FORGET
+from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, FORGET
 from penstock.wire.messages.end_txn import EndTxnRequest
 
 from .driving import SETTINGS, START_MS, A, B, Place, asked
@@ -29,7 +29,7 @@ steps = st.one_of(
     st.tuples(st.just("init"), st.sampled_from(NAMES), st.none() | st.sampled_from(EPOCHS)),
     st.tuples(st.just("join"), st.sampled_from(NAMES), st.sampled_from((A, B)), st.booleans()),
     st.tuples(st.just("end"), st.sampled_from(NAMES), st.booleans(), st.sampled_from((3, 5)), st.integers(0, 1)),
-    st.tuples(st.just("set"), st.integers(0, 4), st.sampled_from((COMMIT, ABORT, FORGET))),
+    st.tuples(st.just("set"), st.integers(0, 4), st.sampled_from((COMMIT, ABORT, FORGET, CLOSE))),
     st.tuples(st.just("mark"), st.integers(0, 3)),
     st.tuples(st.just("pass"), st.sampled_from((1, 5000, 70_000))),
     st.tuples(st.just("break"), st.booleans()),
@@ -193,7 +193,7 @@ def test_several_ids_can_be_decided_on_together() -> None:
     place = Place()
     for name in NAMES:
         place.join(place.producer(name), TopicPartition(name, 0), name=name)
-    draft = Draft(place.machine.transactions)
+    draft = Draft(place.machine.transactions, place.machine.queries)
     for name in NAMES:
         draft.end(place.state(name).prepared(True, EPOCH_MOVES, NO_PRODUCER, START_MS), START_MS)
     assert [transaction.transactional_id for transaction in draft.to_mark] == list(NAMES)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from penstock.client.admin import Admin
 from penstock.client.claims import Claims, QueueFound, Range, State, Survey, find_queue, joined, prepare_group
 from penstock.client.cluster import KafkaClient
-from penstock.client.commit_set import close_query, forget_query
+from penstock.client.commit_set import close_query
 from penstock.client.errors import ServerError
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -235,7 +235,7 @@ class Round:
     def close(self) -> Deleted | None:
         """Delete what was sent back. None: nothing was sent, nor will be; it is as if nothing had been claimed.
 
-        A round that has sent nothing stays closed for good, for tasks of it may be at work still.
+        A round stays closed, for tasks of it may be at work still.
         """
 
         async def work(client: KafkaClient) -> Deleted | None:
@@ -243,7 +243,6 @@ class Round:
                 return None
             claims = _claims(client, self._box)
             settled = [await claims.finish(partition, self.name, ranges) for partition, ranges in self.taken.items()]
-            await forget_query(client, query=self.name)
             lost = sum(last - first + 1 for each in settled for first, last in each.lost)
             return Deleted(sum(each.done for each in settled), lost)
 
