@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.broker.broker import Broker
 from penstock.broker.share_partition import SharePartition
 from penstock.broker.share_sessions import Place
-from penstock.cluster.administration import add_companion
+from penstock.cluster.administration import add_companions
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (
     CoordinatorLoadInProgress,
@@ -65,20 +65,23 @@ class ShareStates:
         """An effect of a group's coordinator. What fails is asked for again."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanions):
-            for topic_id in effect.topic_ids - self._adding:
-                self._adding.add(topic_id)
-                spawn(self._add(topic_id))
+            new = effect.topic_ids - self._adding
+            if new:
+                self._adding |= new
+                spawn(self._add(new))
         elif isinstance(effect, DropAtLeaders) and effect.group_id not in self._dropping:
             self._dropping.add(effect.group_id)
             spawn(self._drop(effect))
 
-    async def _add(self, topic_id: bytes) -> None:
+    async def _add(self, topic_ids: frozenset[bytes]) -> None:
         try:
-            await add_companion(self._broker.metadata, topic_id)
+            refused = await add_companions(self._broker.metadata, topic_ids)
         except PenstockError as error:
-            logger.warning("no_companion topic_id=%s reason=%r", topic_id.hex(), str(error))
+            refused = dict.fromkeys(topic_ids, error)
         finally:
-            self._adding.discard(topic_id)
+            self._adding -= topic_ids
+        for topic_id, reason in refused.items():
+            logger.warning("no_companion topic_id=%s reason=%r", topic_id.hex(), str(reason))
 
     async def _drop(self, effect: DropAtLeaders) -> None:
         broker, group_id = self._broker, effect.group_id

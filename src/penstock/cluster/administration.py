@@ -5,10 +5,10 @@ Any broker can do it: every change is a compare-and-set on what it was decided o
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.cluster import keys
 from penstock.cluster.elections import Election, plan_elect
@@ -40,6 +40,10 @@ from penstock.foundation.ids import uuid_text
 from penstock.log.settings import delays_messages
 
 RETRY_S: Final = 1.0
+COMPANIONS_AT_ONCE: Final = 16
+"""Topics that get their companion logs in one transaction: more would hold the event loop when the image changes."""
+
+T = TypeVar("T", bound=Hashable)
 
 
 async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> None:
@@ -125,6 +129,18 @@ async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
     return _found(metadata.image, topic_id).companion
 
 
+async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
+    """As `add_companion`, for many topics, a few at a time; those that were refused, and why."""
+
+    def plan(image: ClusterImage, topic_id: bytes) -> list[Op]:
+        topic = _found(image, topic_id)
+        check_may_share(topic)
+        return [] if topic.companion else plan_companion(topic, secrets.token_bytes(16))
+
+    results = await _each(metadata, topic_ids, plan, COMPANIONS_AT_ONCE)
+    return {topic_id: error for topic_id, error in results.items() if error is not None}
+
+
 async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:
     """Remove a topic's companion logs and all that is in them."""
     await metadata.change(lambda image: plan_companion(_found(image, topic_id), b""))
@@ -157,21 +173,24 @@ async def elect_leaders(
 
 
 async def _each(
-    metadata: Metadata, places: Iterable[Place], plan_one: Callable[[ClusterImage, Place], list[Op]]
-) -> dict[Place, PenstockError | None]:
-    """Decide on partitions one by one, and write as many at a time as one transaction takes."""
-    results: dict[Place, PenstockError | None] = {}
-    left = iter(dict.fromkeys(places))
-    while batch := tuple(islice(left, OPERATIONS_MAX)):
+    metadata: Metadata,
+    things: Iterable[T],
+    plan_one: Callable[[ClusterImage, T], list[Op]],
+    at_once: int = OPERATIONS_MAX,
+) -> dict[T, PenstockError | None]:
+    """Decide on partitions or topics one by one, and write several in one transaction."""
+    results: dict[T, PenstockError | None] = {}
+    left = iter(dict.fromkeys(things))
+    while batch := tuple(islice(left, at_once)):
 
-        def plan(image: ClusterImage, batch: tuple[Place, ...] = batch) -> list[Op]:
+        def plan(image: ClusterImage, batch: tuple[T, ...] = batch) -> list[Op]:
             ops: list[Op] = []
-            for place in batch:
-                results[place] = None
+            for thing in batch:
+                results[thing] = None
                 try:
-                    ops += plan_one(image, place)
+                    ops += plan_one(image, thing)
                 except PenstockError as error:
-                    results[place] = error
+                    results[thing] = error
             return ops
 
         await metadata.change(plan)

@@ -31,7 +31,9 @@ class Metadata:
         self.broker_epoch = NO_EPOCH
         """The registration that this broker has."""
         self._changes: deque[Change] = deque()
-        """Changes that wait for an image that is being made of a large one."""
+        """Changes that wait: for an image that is being made of a large one, or for the next iteration of the loop."""
+        self._has_shown = False
+        """Whether a change was applied in this iteration of the loop."""
         self._making: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -43,29 +45,41 @@ class Metadata:
             await asyncio.shield(self._making)
 
     def _on_change(self, change: Change) -> None:
-        """Applies a change to the image: a small one at once, a large one, and those after it, in slices."""
-        if self._making is None and len(change.states) <= SLICE_KEYS:
+        """Applies a change to the image: a small one at once, a large one, and those after it, in slices.
+
+        Many that come together have an iteration of the loop each, so that they do not hold it.
+        """
+        loop = asyncio.get_running_loop()
+        if self._making is None and len(change.states) <= SLICE_KEYS and not self._has_shown:
+            self._has_shown = True
+            loop.call_soon(self._may_show)
             self._show(self.image.with_change(change))
             return
         self._changes.append(change)
         if self._making is None:
-            self._making = asyncio.get_running_loop().create_task(self._make())
+            self._making = loop.create_task(self._make())
             self._making.add_done_callback(self._made)
 
+    def _may_show(self) -> None:
+        self._has_shown = False
+
     async def _make(self) -> None:
-        while self._changes:
-            steps = self.image.change_steps(self._changes.popleft())
-            image: ClusterImage | None = None
-            while image is None:
-                try:
-                    next(steps)
-                    await asyncio.sleep(0)
-                except StopIteration as done:
-                    image = done.value
-            self._show(image)
+        try:
+            while self._changes:
+                await asyncio.sleep(0)
+                steps = self.image.change_steps(self._changes.popleft())
+                image: ClusterImage | None = None
+                while image is None:
+                    try:
+                        next(steps)
+                        await asyncio.sleep(0)
+                    except StopIteration as done:
+                        image = done.value
+                self._show(image)
+        finally:
+            self._making = None  # and not when the task is done: a change may come before that is noticed
 
     def _made(self, task: asyncio.Task[None]) -> None:
-        self._making = None
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             logger.error("image_not_followed", exc_info=error)

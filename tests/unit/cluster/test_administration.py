@@ -5,7 +5,15 @@ import asyncio
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.administration import create_topic, delete_topic, elect_leaders, grow_topic, reassign
+from penstock.cluster.administration import (
+    COMPANIONS_AT_ONCE,
+    add_companions,
+    create_topic,
+    delete_topic,
+    elect_leaders,
+    grow_topic,
+    reassign,
+)
 from penstock.cluster.balancing import plan_rebalance
 from penstock.cluster.elections import Election
 from penstock.cluster.image import ClusterImage, Place, Topic
@@ -19,6 +27,7 @@ from penstock.foundation.errors import (
     TopicExists,
     UnknownTopicId,
 )
+from penstock.log.settings import DELAYED_MESSAGES
 
 from .nodes import PATIENCE_S, Node, cluster
 from .sessions import Server
@@ -155,6 +164,28 @@ async def test_what_kafka_refuses_is_refused_and_leaves_nothing() -> None:
         assert set(one.store.server.states) - before <= {keys.CONTROLLER, keys.CONTROLLER_EPOCH}
         with pytest.raises(UnknownTopicId):
             await grow_topic(one.metadata, TOPIC_ID, 5, None, DEFAULTS)
+
+
+async def test_many_topics_get_their_companions_in_few_transactions() -> None:
+    """A share group may subscribe to a thousand: every image that changes is work for all brokers."""
+    async with cluster(1) as (one,):
+        topic_ids = [bytes([number]) * 16 for number in range(100, 101 + 2 * COMPANIONS_AT_ONCE)]
+        for number, topic_id in enumerate(topic_ids):
+            await make(one, f"topic-{number}", 1, topic_id)
+        delayed = b"\xee" * 16
+        wanted = NewTopic(name="delayed", configs={DELAYED_MESSAGES: "true"})
+        await create_topic(one.metadata, wanted, delayed, DEFAULTS)
+        before = len(one.store.server.changes)
+        refused = await add_companions(one.metadata, [*topic_ids, OTHER_ID, delayed])
+        assert {topic_id: error.code for topic_id, error in refused.items()} == {
+            OTHER_ID: ErrorCode.UNKNOWN_TOPIC_ID,
+            delayed: ErrorCode.POLICY_VIOLATION,
+        }
+        assert len({one.image.topics[topic_id].companion for topic_id in topic_ids} - {b""}) == len(topic_ids)
+        changes = one.store.server.changes[before:]
+        assert [len(change.states) for change in changes] == [COMPANIONS_AT_ONCE, COMPANIONS_AT_ONCE, 1]
+        assert not await add_companions(one.metadata, topic_ids)
+        assert len(one.store.server.changes) == before + 3, "those that have one keep it"
 
 
 # -- moving and electing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage
+from penstock.cluster.image import SLICE_KEYS, ClusterImage
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topics import NewTopic, Step, plan_create
 from penstock.coordination.embedded import EmbeddedStore
@@ -230,6 +230,9 @@ class LateStore:
     async def transact(self, ops: Sequence[Op]) -> int:
         return self._table.transact(ops).revision
 
+    def add(self, op: Op) -> None:
+        self._table.transact([op])
+
     async def watch(self, prefix: str, watcher: Watcher) -> None:
         watcher(self._table.snapshot())
         self._watchers.append(watcher)
@@ -279,6 +282,58 @@ async def test_those_who_wait_are_woken_when_their_revision_is_there() -> None:
     store.tell()
     await first
     assert list(metadata.image.brokers) == [1, 2]
+
+
+async def test_changes_that_come_together_have_an_iteration_of_the_loop_each() -> None:
+    """Each has listeners do milliseconds of work: together they would hold the loop."""
+    store = LateStore()
+    metadata = await followed(store)
+    shown: list[tuple[int, int]] = []
+    iterations = 0
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        if len(shown) < 20:
+            asyncio.get_running_loop().call_soon(count)
+
+    metadata.listeners.append(lambda image: shown.append((iterations, len(image.brokers))))
+    for node_id in range(20):
+        await store.transact([register(node_id)])
+        store.tell()
+    count()
+    async with asyncio.timeout(30):
+        await metadata.until(lambda image: len(image.brokers) == 20)
+    at, brokers = zip(*shown, strict=True)
+    assert brokers == tuple(range(1, 21)), "in their order"
+    assert len(set(at)) == 20, "one in each iteration"
+
+
+@pytest.mark.parametrize("delay", range(6))
+async def test_a_change_that_comes_when_a_large_one_is_done_is_not_lost(delay: int) -> None:
+    """At whatever iteration of the loop after the large one was shown."""
+    store = LateStore()
+    metadata = await followed(store)
+    came: list[ClusterImage] = []
+
+    def come(left: int) -> None:
+        if left:
+            asyncio.get_running_loop().call_soon(come, left - 1)
+            return
+        store.tell()
+
+    def on_shown(image: ClusterImage) -> None:
+        came.append(image)
+        if len(came) == 1:
+            store.add(register(0))
+            come(delay)
+
+    for node_id in range(1, SLICE_KEYS + 2):
+        await store.transact([register(node_id)])
+    metadata.listeners.append(on_shown)
+    store.tell()
+    async with asyncio.timeout(30):
+        await metadata.until(lambda image: 0 in image.brokers)
 
 
 @pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16)), b"\xff" * 16])
