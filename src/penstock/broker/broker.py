@@ -25,6 +25,7 @@ from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 from penstock.foundation.ids import uuid_text
+from penstock.foundation.sliced_calls import SlicedCalls
 from penstock.foundation.time_slices import TimeSlices
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -63,6 +64,8 @@ class Broker:
     hosting: QueuePartitions | None = None
     """The partitions with delivery state that are led here."""
     queue_service: QueueService | None = None
+    sliced_calls: SlicedCalls = field(init=False)
+    """For requests that one event lets go on, of which there may be thousands."""
     slices: TimeSlices = field(init=False)
     """For work that would hold the event loop for long: all of it shares one slice per iteration of the loop."""
     views: ViewService = field(init=False)
@@ -73,6 +76,7 @@ class Broker:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.sliced_calls = SlicedCalls(self.clock.monotonic_s, self.timer)
         self.slices = TimeSlices(self.clock.monotonic_s)
         self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads, slices=self.slices)
         self.share_terms = TermsTable(

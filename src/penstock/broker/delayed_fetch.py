@@ -61,10 +61,10 @@ class DelayedFetch:
             self._stop_look = attempt.broker.timer(max(wait_ms, LOOK_MS) / 1000, self._look_again)
 
     def _on_growth(self) -> None:
-        # Not at once: what else arrives in this turn of the loop comes along.
+        # Not at once: what else arrives in this turn of the loop comes along, and thousands may wait for the same.
         self._stop_waiting()
         self._stop_look()
-        self._stop_look = self._attempt.broker.timer(0, self._look)
+        self._stop_look = self._attempt.broker.sliced_calls.add(self._look)
 
     def _look_again(self) -> None:
         """There may be room for what was held back."""

@@ -31,7 +31,7 @@ class Metadata:
         self.broker_epoch = NO_EPOCH
         """The registration that this broker has."""
         self._changes: deque[Change] = deque()
-        """Changes that wait: for an image that is being made of a large one, or for the next iteration of the loop."""
+        """Changes that wait for an image that is being made of a large one, or for the next iteration of the loop."""
         self._has_shown = False
         """Whether a change was applied in this iteration of the loop."""
         self._making: asyncio.Task[None] | None = None

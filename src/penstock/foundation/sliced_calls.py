@@ -1,0 +1,47 @@
+"""Callbacks in time slices: what one event gives rise to many times over does not hold the event loop."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import count
+
+from penstock.foundation.clock import Timer
+from penstock.foundation.time_slices import SLICE_S
+
+
+class SlicedCalls:
+    """Runs callbacks in their order, in one iteration of the loop as many as fit into a slice."""
+
+    def __init__(self, now_s: Callable[[], float], timer: Timer) -> None:
+        self._now_s = now_s
+        self._timer = timer
+        self._waiting: OrderedDict[int, Callable[[], None]] = OrderedDict()
+        self._numbers = count()
+        self._is_due = False
+
+    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls it in the next iteration of the loop, or soon after; returns what takes that back."""
+        number = next(self._numbers)
+        self._waiting[number] = callback
+        self._rouse()
+
+        def take_back() -> None:
+            self._waiting.pop(number, None)
+
+        return take_back
+
+    def _rouse(self) -> None:
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            self._timer(0, self._run)
+
+    def _run(self) -> None:
+        self._is_due = False
+        until_s = self._now_s() + SLICE_S
+        try:
+            while self._waiting:
+                _, callback = self._waiting.popitem(last=False)
+                callback()
+                if self._now_s() >= until_s:
+                    break
+        finally:
+            self._rouse()
