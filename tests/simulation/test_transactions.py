@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.seeds import check_seen, run_life, run_many
+from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
 from tests.simulation.transaction_run import TransactionRun
 
 STEPS = 1500
@@ -24,13 +24,15 @@ def test_transactions_are_all_or_nothing_through_deaths_lost_messages_and_failov
 
 def test_the_simulator_finds_out_when_a_set_of_transactions_can_be_torn() -> None:
     """Where the records of one decision may be persisted in part, some life shows it."""
-    found = set()
-    for seed in range(10):
-        try:
-            _run(seed, tears_batches=True)
-        except AssertionError as error:
-            found.add(str(error).partition(": ")[2].partition(":")[0])
-    assert "SetCommittedWhole" in found
+    find_planted(lambda seed: _run(seed, tears_batches=True), "SetCommittedWhole", range(10))
+
+
+def test_the_simulator_finds_out_when_tasks_of_closed_queries_begin_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("joining", "initialising"):
+        monkeypatch.setattr(f"penstock.transactions.{module}.check_query_not_closed", lambda *_: None)
+    find_planted(_run, "ClosedBeginsNothing", range(20))
 
 
 @pytest.mark.slow
