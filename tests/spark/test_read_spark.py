@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import penstock.spark
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.positions import read_positions
+from penstock.spark.starting import start_query
 from tests.brokers import BrokerProcess
 from tests.clients.driving import NOW_MS, Outgoing
 from tests.clients.waiting import wait_until
@@ -35,13 +36,8 @@ def _filters_pushed(spark: SparkSession) -> Iterator[None]:
 
 def available(frame: DataFrame, checkpoint: str, into: str) -> list[int]:
     """Run a query over what is there into a folder; all offsets that have ever come there, in order."""
-    query = (
-        frame.select("offset")
-        .writeStream.format("parquet")
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start(into)
-    )
+    writer = frame.select("offset").writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    query = start_query(lambda: writer.trigger(availableNow=True).start(into))
     assert query.awaitTermination(PATIENCE_S)
     rows = frame.sparkSession.read.schema("offset BIGINT").parquet(into).collect()
     return sorted(row.offset for row in rows)
@@ -197,7 +193,7 @@ def test_a_running_query_finds_new_partitions_and_reports_how_far_it_is(
     lab.create(topic)
     lab.fill(topic, 10)
     frame = lab.load_stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=6)
-    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    query = start_query(frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start)
     try:
         processed(query, 10)
         lab.grow(topic, 2)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from penstock.client.transactional import QUERY_CLOSED
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.catalogue import check_clusters, load
 from penstock.spark.pipelines.claiming import Round, recover
@@ -228,7 +230,8 @@ def test_a_driver_that_was_taken_over_sends_nothing(spark: SparkSession, dead: L
     turn = Round(dead.box, HOLD_S)
     turn.claim({0: [0]})
     assert recover(dead.box).returned == 1
-    send(spark, dead, turn, jobs, "0")
+    with pytest.raises(PySparkException, match=QUERY_CLOSED):
+        send(spark, dead, turn, jobs, "0")
     assert turn.close() is None
     assert dead.counts(jobs) == (0, 0)
     assert dead.counts(dead.name) == (1, 0)

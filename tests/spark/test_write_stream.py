@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
+from penstock.spark.starting import start_query
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 
@@ -29,7 +30,7 @@ def run(rows: DataFrame, lab: Lab, target: str, checkpoint: str, mode: str = "ap
     """Run a query until it has read what is there; its id."""
     wanted = lab.options(**options) | {"topic": target, "checkpointLocation": checkpoint}
     writer = rows.writeStream.format("penstock").options(**wanted).outputMode(mode)
-    query = writer.trigger(availableNow=True).start()
+    query = start_query(writer.trigger(availableNow=True).start)
     try:
         assert query.awaitTermination(ROUND_S), "the query did not end"
     finally:
@@ -108,7 +109,8 @@ def test_two_queries_write_into_one_topic_at_a_time(
         lab.fill(name, 2000)
         rows = source(spark, lab, name, maxOffsetsPerTrigger="500")
         options = lab.options() | {"topic": target, "checkpointLocation": str(tmp_path / f"checkpoint-{number}")}
-        queries.append(rows.writeStream.format("penstock").options(**options).trigger(availableNow=True).start())
+        writer = rows.writeStream.format("penstock").options(**options).trigger(availableNow=True)
+        queries.append(start_query(writer.start))
     for query in queries:
         assert query.awaitTermination(ROUND_S)
     assert sorted(committed(lab.bootstrap, target, 2)) == sorted(values(2000) * 2)
@@ -161,7 +163,8 @@ def test_a_broker_that_is_killed_while_a_query_runs_costs_no_row(
     target = lab.create(f"{topic}-out", partitions=2)
     rows = source(spark, lab, topic, maxOffsetsPerTrigger="500")
     options = lab.options() | {"topic": target, "checkpointLocation": checkpoint}
-    query = rows.writeStream.format("penstock").options(**options).trigger(availableNow=True).start()
+    writer = rows.writeStream.format("penstock").options(**options).trigger(availableNow=True)
+    query = start_query(writer.start)
     for batch in (1, 4):
         done = Path(checkpoint, "commits", str(batch))
         wait_until(done.exists, f"batch {batch} is done", timeout_s=ROUND_S)

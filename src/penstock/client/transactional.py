@@ -20,6 +20,7 @@ from penstock.client.sending import BatchSender, SendSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
+from penstock.foundation.spark_ids import query_of
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -31,6 +32,7 @@ TIMEOUT_MS: Final = 60_000
 """How long a transaction may last, unless the producer says otherwise: as Kafka's own."""
 MOVES_FROM: Final = 5
 """The first version of EndTxn that gives the producer another epoch (KIP-890)."""
+QUERY_CLOSED: Final = "is closed: what it was to write was given up, or another driver has taken over"
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
@@ -168,7 +170,11 @@ class TransactionalProducer(BatchProducer):
             node_id = await find_coordinator(client, transactional_id)
             request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
             response: InitProducerIdResponse = await client.request(node_id, request)
-            check(response.error_code, f"the producer of {transactional_id!r}", _advice(response, timeout_ms))
+            check(
+                response.error_code,
+                f"the producer of {transactional_id!r}",
+                _advice(response, transactional_id, timeout_ms),
+            )
             return Identity(response.producer_id, response.producer_epoch)
 
         return cls(client, await client.retrying(ask), settings or SendSettings(), transactional_id)
@@ -215,7 +221,9 @@ class TransactionalProducer(BatchProducer):
         self._sender = BatchSender(self._client, self._settings, transactional_id=self._transactional_id)
 
 
-def _advice(response: InitProducerIdResponse, timeout_ms: int) -> str | None:
+def _advice(response: InitProducerIdResponse, transactional_id: str, timeout_ms: int) -> str | None:
+    if response.error_code == ErrorCode.PRODUCER_FENCED and query_of(transactional_id) is not None:
+        return f"query {query_of(transactional_id)!r} {QUERY_CLOSED}"
     if response.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         return None
     return (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.claims import Survey
+from penstock.client.transactional import QUERY_CLOSED
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.claiming import (
     ONLY_BATCH,
@@ -228,6 +229,8 @@ def _redrive(
     outcome: Outcome,
 ) -> None:
     """Round by round: claimed, sent back, deleted."""
+    from pyspark.errors import PySparkException
+
     left = sum(map(len, wanted.values()))
     for count, some in enumerate(rounds_of(wanted, options.max_rows, options.limit)):
         if run.stopping.is_set():
@@ -242,6 +245,9 @@ def _redrive(
                 run.on_step(f"sending {turn.count} messages back")
                 _send(options, run, box, turn, topics, to)
                 run.on_step(f"deleting {turn.count} dead letters")
+        except PySparkException as error:
+            if QUERY_CLOSED not in str(error):
+                raise
         finally:  # whatever went wrong: what was sent is deleted, and what was not is as it was
             deleted = turn.close()
         if deleted is None:

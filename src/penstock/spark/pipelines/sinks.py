@@ -24,6 +24,7 @@ from penstock.spark.pipelines.options import (
 )
 from penstock.spark.pipelines.pipeline import EXACTLY_ONCE, Need, Run, Streaming
 from penstock.spark.pipelines.watching import Totals, watch
+from penstock.spark.starting import start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -206,7 +207,7 @@ def start(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(options.trigger * 1000)} milliseconds")
-    return watch(writer.start(), run.on_batch, run.stopping)
+    return watch(start_query(writer.start), run.on_batch, run.stopping)
 
 
 def query_id(checkpoint: Path) -> str:

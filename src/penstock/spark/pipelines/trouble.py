@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.foundation.errors import PenstockError
+from penstock.spark.starting import WORKER_LATE
 
 
 class PipelineFailed(PenstockError):
@@ -37,7 +38,7 @@ _KNOWN: Final = (
         _MEMORY,
     ),
     _known(
-        r"Python worker failed to connect back",
+        WORKER_LATE,
         "a Python worker of Spark did not start in time",
         "run it again when the machine is less busy: it goes on where it was",
     ),
