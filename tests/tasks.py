@@ -27,7 +27,7 @@ async def coordinator_of(client: KafkaClient, name: str) -> int:
     return node_id
 
 
-async def initialise(client: KafkaClient, name: str, timeout_ms: int = 60_000) -> Participant:
+async def initialise(client: KafkaClient, name: str, timeout_ms: int = 600_000) -> Participant:
     """A producer that has written nothing yet."""
 
     async def ask() -> Participant:

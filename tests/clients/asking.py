@@ -193,7 +193,7 @@ class RawMember:
 class RawProducer:
     """A transactional producer. `version` is that of EndTxn: before 5, partitions are added by hand."""
 
-    def __init__(self, raw: RawClient, transactional_id: str, *, version: int = 4, timeout_ms: int = 60_000) -> None:
+    def __init__(self, raw: RawClient, transactional_id: str, *, version: int = 4, timeout_ms: int = 600_000) -> None:
         self.raw = raw
         self.transactional_id = transactional_id
         self.version = version
