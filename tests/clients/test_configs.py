@@ -57,6 +57,74 @@ def test_a_wrong_setting_is_refused(confluent: ConfluentDriver, topic: str, wron
     assert all(confluent.config(topic, name)[1] == DEFAULT for name in wrong if name != "no.such.setting")
 
 
+KAFKA_SETTINGS = {
+    "cleanup.policy": "compact",
+    "compression.gzip.level": "5",
+    "compression.lz4.level": "3",
+    "compression.type": "gzip",
+    "compression.zstd.level": "7",
+    "delete.retention.ms": "1000",
+    "file.delete.delay.ms": "1000",
+    "flush.messages": "1000",
+    "flush.ms": "1000",
+    "follower.replication.throttled.replicas": "*",
+    "index.interval.bytes": "1024",
+    "leader.replication.throttled.replicas": "0:1",
+    "local.retention.bytes": "1000",
+    "local.retention.ms": "1000",
+    "max.compaction.lag.ms": "1000000",
+    "max.message.bytes": "2000000",
+    "message.timestamp.after.max.ms": "1000000",
+    "message.timestamp.before.max.ms": "1000000",
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.25",
+    "min.compaction.lag.ms": "10",
+    "min.insync.replicas": "2",
+    "preallocate": "true",
+    "remote.log.copy.disable": "true",
+    "remote.log.delete.on.disable": "true",
+    "remote.storage.enable": "false",
+    "retention.bytes": "1000000",
+    "retention.ms": "1000000",
+    "segment.bytes": "2000000",
+    "segment.index.bytes": "1048576",
+    "segment.jitter.ms": "10",
+    "segment.ms": "100000",
+    "unclean.leader.election.enable": "true",
+}
+"""All that a topic of Kafka 4.4 has."""
+
+
+def test_every_setting_that_a_topic_of_kafka_has_is_taken_and_shown(confluent: ConfluentDriver, topic: str) -> None:
+    confluent.create_topic(topic, configs=KAFKA_SETTINGS)
+    assert {name: confluent.config(topic, name) for name in KAFKA_SETTINGS} == {
+        name: (value, TOPIC) for name, value in KAFKA_SETTINGS.items()
+    }
+    confluent.incremental(ResourceType.TOPIC, topic, [(name, "DELETE", None) for name in KAFKA_SETTINGS])
+    assert {confluent.config(topic, name)[1] for name in KAFKA_SETTINGS} == {DEFAULT}
+    assert confluent.config(topic, "flush.messages") == (str(2**63 - 1), DEFAULT)
+
+
+def test_tiered_storage_is_refused_as_by_a_kafka_that_has_none(confluent: ConfluentDriver, topic: str) -> None:
+    with refused(confluent, ErrorCode.INVALID_CONFIG):
+        confluent.create_topic(topic, configs={"remote.storage.enable": "true"})
+
+
+@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.BROKER])
+def test_a_setting_that_is_not_there_can_be_deleted(
+    confluent: ConfluentDriver, topic: str, kind: ResourceType
+) -> None:
+    """kafka-reassign-partitions --verify deletes throttles of replicas and of logs, set or not, known or not."""
+    confluent.create_topic(topic, configs={"retention.ms": "1000"})
+    name = topic if kind is ResourceType.TOPIC else "1"
+    gone = ["no.such.setting", "replica.alter.log.dirs.io.max.bytes.per.second", "retention.ms"]
+    confluent.incremental(kind, name, [(each, "DELETE", None) for each in gone])
+    if kind is ResourceType.TOPIC:
+        assert confluent.config(topic, "retention.ms")[1] == DEFAULT
+    with refused(confluent, ErrorCode.INVALID_CONFIG):
+        confluent.incremental(kind, name, [("no.such.setting", "SET", "1")])
+
+
 def test_every_client_is_told_that_a_setting_is_wrong(admin_client: AdminDriver, topic: str) -> None:
     with refused(admin_client, ErrorCode.INVALID_CONFIG):
         admin_client.create_topic(topic, configs={"retention.ms": "soon"})

@@ -14,7 +14,7 @@ from penstock.coordination.store import ABSENT, Delete, Op, Put
 from penstock.foundation.errors import InvalidConfig, InvalidRequest
 from penstock.foundation.settings import Table
 from penstock.groups.group_configs import GROUP_CONFIGS, check_group_configs
-from penstock.log.settings import LOG_SETTINGS
+from penstock.log.setting_table import LOG_SETTINGS
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
 """From the settings that a resource has to those that it shall have."""

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 from penstock.broker.settings import BROKER_SETTINGS
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.settings import Setting
-from penstock.log.settings import LOG_SETTINGS, LogSettings
+from penstock.log.setting_table import LOG_SETTINGS
+from penstock.log.settings import LogSettings
 
 CLUSTER_WIDE: Final = ""
 _SPARE_LOGS: Final = 64

@@ -6,7 +6,7 @@ from penstock.cluster.settings import CLUSTER_SETTINGS, PLACE_SETTINGS
 from penstock.foundation.ids import GROUPS_TOPIC, INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
-from penstock.log.settings import DAY_MS, LOG_SETTINGS
+from penstock.log.setting_table import DAY_MS, LOG_SETTINGS
 from penstock.replication.settings import REPLICATION_SETTINGS
 from penstock.transactions.settings import TRANSACTION_SETTINGS
 

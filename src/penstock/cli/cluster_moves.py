@@ -18,7 +18,7 @@ from penstock.client.errors import ServerError
 from penstock.cluster.balancing import Move, throttled_replicas
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
-from penstock.log.settings import FOLLOWER_THROTTLED, LEADER_THROTTLED
+from penstock.log.setting_table import FOLLOWER_THROTTLED, LEADER_THROTTLED
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 
 POLL_S: Final = 0.5

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
-from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS, MESSAGE_BYTES_DEFAULT
+from penstock.log.setting_table import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LOG_SETTINGS, MESSAGE_BYTES_DEFAULT
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"

@@ -27,7 +27,8 @@ from penstock.foundation.errors import (
     PolicyViolation,
     TopicExists,
 )
-from penstock.log.settings import DELAYED_MESSAGES, delays_messages
+from penstock.log.setting_table import DELAYED_MESSAGES
+from penstock.log.settings import delays_messages
 
 OPERATIONS_MAX: Final = 100
 """Operations of one transaction. etcd takes 128 unless it is told otherwise, and ZooKeeper 1 MB of them."""

@@ -6,7 +6,8 @@ from penstock.broker.configs import CLUSTER_WIDE, Configs, Source
 from penstock.broker.settings import BROKER_SETTINGS, OWN_SETTINGS, READ_ONLY, STATIC_SETTINGS
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.errors import InvalidConfig
-from penstock.log.settings import LOG_SETTINGS, LogSettings
+from penstock.log.setting_table import LOG_SETTINGS
+from penstock.log.settings import LogSettings
 
 
 class World:
@@ -121,6 +122,9 @@ def test_every_topic_setting_has_its_default_from_a_broker_setting_of_the_same_k
         "delivery.delay.ms",
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
     }
 
 

@@ -27,7 +27,7 @@ from penstock.foundation.errors import (
     TopicExists,
     UnknownTopicId,
 )
-from penstock.log.settings import DELAYED_MESSAGES
+from penstock.log.setting_table import DELAYED_MESSAGES
 
 from .nodes import PATIENCE_S, Node, cluster
 from .sessions import Server

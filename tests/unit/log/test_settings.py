@@ -7,9 +7,9 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidConfig
 from penstock.foundation.settings import INT_MAX, LONG_MAX
+from penstock.log.setting_table import DAY_MS, LOG_SETTINGS
 from penstock.log.settings import (
-    DAY_MS,
-    LOG_SETTINGS,
+    FLUSH_INTERVALS,
     MEMORY_RETENTION_BYTES,
     MEMORY_SEGMENTS,
     Flush,
@@ -32,10 +32,15 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "delayed.messages": ("false", ("true", "TRUE"), ("yes", "1", "")),
     "delivery.delay.ms": ("0", ("1", str(365 * DAY_MS)), ("-1", str(366 * DAY_MS), *LONG)),
     "delete.retention.ms": (str(DAY_MS), ("0", str(LONG_MAX)), ("-1", *LONG)),
+    "file.delete.delay.ms": ("60000", ("0", str(LONG_MAX)), ("-1", *LONG)),
     "flush": ("os", ("group",), ("disk", "OS", "")),
+    "flush.messages": (str(LONG_MAX), ("1", str(LONG_MAX)), ("0", *LONG)),
+    "flush.ms": (str(LONG_MAX), ("0", str(LONG_MAX)), ("-1", *LONG)),
     "follower.replication.throttled.replicas": ("", THROTTLED, UNTHROTTLED),
     "index.interval.bytes": ("4096", ("0", str(INT_MAX)), ("-1", *INT)),
     "leader.replication.throttled.replicas": ("", THROTTLED, UNTHROTTLED),
+    "local.retention.bytes": ("-2", ("-1", "0"), ("-3", *LONG)),
+    "local.retention.ms": ("-2", ("-1", "0"), ("-3", *LONG)),
     "max.compaction.lag.ms": (str(LONG_MAX), ("1",), ("0", *LONG)),
     "decompressed.batch.max.bytes": ("16777216", ("1024", str(INT_MAX)), ("1023", *INT)),
     "max.message.bytes": ("1048588", ("0", str(INT_MAX)), ("-1", *INT)),
@@ -46,9 +51,14 @@ VALUES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "min.cleanable.dirty.ratio": ("0.5", ("0", "1", "0.01"), ("-0.1", "1.1", "nan", "inf", "x", "")),
     "min.compaction.lag.ms": ("0", ("0", str(LONG_MAX)), ("-1", *LONG)),
     "min.insync.replicas": ("1", ("3",), ("0", *INT)),
+    "preallocate": ("false", ("true",), ("yes", "")),
+    "remote.log.copy.disable": ("false", ("true",), ("yes", "")),
+    "remote.log.delete.on.disable": ("false", ("true",), ("yes", "")),
+    "remote.storage.enable": ("false", ("FALSE",), ("yes", "")),
     "retention.bytes": ("-1", ("0", str(LONG_MAX)), ("-2", *LONG)),
     "retention.ms": (str(7 * DAY_MS), ("-1", "0", str(LONG_MAX)), ("-2", *LONG)),
     "segment.bytes": (str(1 << 30), ("1024", str(INT_MAX)), ("1023", *INT)),
+    "segment.index.bytes": (str(10 << 20), ("4", str(INT_MAX)), ("3", *INT)),
     "segment.ms": (str(7 * DAY_MS), ("1", str(LONG_MAX)), ("0", *LONG)),
     "segment.jitter.ms": ("0", (str(LONG_MAX),), ("-1", *LONG)),
     "storage": ("disk", ("memory",), ("tape", "")),
@@ -74,6 +84,19 @@ def test_what_is_wrong_is_refused_with_what_would_be_right(name: str, text: str)
     with pytest.raises(InvalidConfig, match=f"^{name}=.* is not allowed; expected ") as refused:
         LogSettings.of({name: text})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("given", [{"flush.messages": "10000"}, {"flush.ms": "0"}, {"flush": "group"}])
+def test_a_topic_with_a_flush_interval_is_synced_before_it_acknowledges(
+    given: dict[str, str],
+) -> None:
+    assert LogSettings.of(given).flush is Flush.GROUP
+    assert LogSettings.of({**dict.fromkeys(FLUSH_INTERVALS, str(LONG_MAX)), "flush": "os"}).flush is Flush.OS
+
+
+def test_there_is_no_tiered_storage() -> None:
+    with pytest.raises(InvalidConfig, match="no tiered storage"):
+        LogSettings.of({"remote.storage.enable": "true"})
 
 
 def test_settings_of_other_rooms_are_not_the_logs() -> None:

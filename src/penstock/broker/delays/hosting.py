@@ -14,7 +14,8 @@ from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.delays.machine import DelayMachine
 from penstock.delays.shelf import Shelf
 from penstock.foundation.clock import Clock, Timer
-from penstock.log.settings import DELAYED_MESSAGES, DELIVERY_DELAY_MS, LogSettings, delays_messages
+from penstock.log.setting_table import DELAYED_MESSAGES, DELIVERY_DELAY_MS
+from penstock.log.settings import LogSettings, delays_messages
 from penstock.replication.companions import CompanionRuntimes
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions

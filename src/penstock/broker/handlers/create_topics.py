@@ -13,7 +13,7 @@ from penstock.cluster.image import Topic
 from penstock.cluster.topics import NewTopic, check_create
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.foundation.ids import INTERNAL_TOPICS
-from penstock.log.settings import LOG_SETTINGS
+from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,

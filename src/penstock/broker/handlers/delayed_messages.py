@@ -9,7 +9,7 @@ from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.registry import handles
 from penstock.delays.entries import Rank
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
-from penstock.log.settings import DELAYED_MESSAGES
+from penstock.log.setting_table import DELAYED_MESSAGES
 from penstock.records.delayed import read_raw
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.delayed_messages import (

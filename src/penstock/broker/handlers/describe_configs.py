@@ -10,7 +10,7 @@ from penstock.broker.views.administration import VIEW_SETTINGS, view_values
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.settings import Setting
 from penstock.groups.group_configs import GROUP_CONFIGS
-from penstock.log.settings import LOG_SETTINGS
+from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -8,8 +8,8 @@ from penstock.broker.call import Call
 from penstock.broker.config_admin import SETTINGS, alter
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
-from penstock.foundation.settings import Kind, Setting
-from penstock.log.settings import LOG_SETTINGS
+from penstock.foundation.settings import Kind, Table
+from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -58,16 +58,17 @@ async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_on
     def change(now: Mapping[str, str]) -> dict[str, str]:
         wanted = dict(now)
         for entry in resource.configs:
-            _apply(entry, table.get(entry.name), wanted)
+            _apply(entry, table, wanted)
         return wanted
 
     await alter(broker, resource.resource_type, resource.resource_name, change, validate_only)
 
 
-def _apply(entry: AlterableConfig, setting: Setting, wanted: dict[str, str]) -> None:
+def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None:
     if entry.config_operation == Operation.DELETE:
-        wanted.pop(entry.name, None)
+        wanted.pop(entry.name, None)  # as in Kafka, whether it was set or is known at all
         return
+    setting = table.get(entry.name)
     if entry.value is None:
         raise InvalidConfig(f"{entry.name} has no value")
     if entry.config_operation == Operation.SET:

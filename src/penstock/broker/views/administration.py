@@ -11,7 +11,7 @@ from penstock.cluster.views import View, plan_view
 from penstock.foundation.errors import InvalidConfig, InvalidPartitions, InvalidReplicaAssignment, InvalidTopic
 from penstock.foundation.settings import Kind, Setting, Table
 from penstock.foundation.view_names import AD_HOC, VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
-from penstock.log.settings import LOG_SETTINGS
+from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreatableTopicResult
 
 if TYPE_CHECKING:
