@@ -140,24 +140,37 @@ def test_delete_asks_on_a_terminal(cli: Cli, topic: str) -> None:
 def test_trim_drops_what_lies_before_an_offset_a_time_or_the_end(cli: Cli, direct: Direct, lasting: str) -> None:
     for number in range(5):
         direct.publish(lasting, b"m%d" % number, timestamp_ms=NOON_MS + 1000 * number)
-    assert table(cli.ok("topic", "trim", lasting, "--before", "2")) == [
+    assert table(cli.ok("topic", "trim", lasting, "--before", "2", "--yes")) == [
         ["TOPIC", "PARTITION", "STARTS AT"],
         [lasting, "0", "2"],
     ]
     assert direct.values(lasting) == [b"m2", b"m3", b"m4"]
-    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:03Z") == [
+    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:03Z", "--yes") == [
         {"topic": lasting, "partition": 0, "start_offset": 3}
     ]
-    assert cli.json("topic", "trim", lasting, "--before", f"@{NOON_MS + 4000}") == [
+    assert cli.json("topic", "trim", lasting, "--before", f"@{NOON_MS + 4000}", "--yes") == [
         {"topic": lasting, "partition": 0, "start_offset": 4}
     ]
-    assert cli.json("topic", "trim", lasting, "--before", "end")[0]["start_offset"] == 5
+    assert cli.json("topic", "trim", lasting, "--before", "end", "--yes")[0]["start_offset"] == 5
     assert direct.values(lasting) == []
+
+
+def test_trim_asks_first(cli: Cli, direct: Direct, lasting: str) -> None:
+    direct.publish(lasting, b"a", b"b", b"c")
+    trim = ["topic", "trim", lasting, "--before", "2"]
+    assert "nobody is there to be asked: give --yes" in cli.refused(*trim, code=2)
+    code, screen = cli.on_terminal(*trim, typed=b"n\n", until=b"[y/N]")
+    assert code == 1
+    assert f"Drop 2 messages of topic {lasting} for good?" in screen
+    assert direct.values(lasting) == [b"a", b"b", b"c"]
+    code, screen = cli.on_terminal(*trim, typed=b"y\n", until=b"[y/N]")
+    assert code == 0
+    assert direct.values(lasting) == [b"c"]
 
 
 def test_trim_by_time_drops_everything_where_all_of_it_is_older(cli: Cli, direct: Direct, lasting: str) -> None:
     direct.publish(lasting, b"old", timestamp_ms=0)
-    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:00Z")[0]["start_offset"] == 1
+    assert cli.json("topic", "trim", lasting, "--before", "2026-01-31T12:00:00Z", "--yes")[0]["start_offset"] == 1
 
 
 def test_trim_refuses_an_offset_that_is_not_there_or_belongs_to_no_one_partition(
@@ -168,12 +181,12 @@ def test_trim_refuses_an_offset_that_is_not_there_or_belongs_to_no_one_partition
     said = cli.refused("topic", "trim", fresh, "--before", "1", code=2)
     assert "has 2 partitions, an offset belongs to one: say which with --partition" in said
     assert "does not hold that offset" in cli.refused(
-        "topic", "trim", fresh, "--before", "7", "--partition", "1", code=1
+        "topic", "trim", fresh, "--before", "7", "--partition", "1", "--yes", code=1
     )
     assert "has 2 partitions, asked for partition 5" in cli.refused(
         "topic", "trim", fresh, "--before", "1", "--partition", "5", code=1
     )
     assert "'yesterday' is no offset" in cli.refused("topic", "trim", fresh, "--before", "yesterday", code=2)
-    assert cli.json("topic", "trim", fresh, "--before", "1", "--partition", "1") == [
+    assert cli.json("topic", "trim", fresh, "--before", "1", "--partition", "1", "--yes") == [
         {"topic": fresh, "partition": 1, "start_offset": 1}
     ]

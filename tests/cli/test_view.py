@@ -31,9 +31,10 @@ def test_a_view_is_read_and_dropped(cli: Cli, topic: str, view: str) -> None:
     cli.ok("publish", topic, "one", "--header", "tag=eu")
     cli.ok("publish", topic, "two", "--header", "tag=us")
     assert [each["value"] for each in cli.json("subscribe", view)] == ["one"]
-    assert cli.ok("view", "drop", view) == f"deleted view {view}\n"
+    assert "nobody is there to be asked: give --yes" in cli.refused("view", "drop", view, code=2)
+    assert cli.ok("view", "drop", view, "--yes") == f"deleted view {view}\n"
     assert cli.json("view", "list", "--of", topic) == []
-    assert f"'{topic}' is a topic, and no view" in cli.refused("view", "drop", topic, code=1)
+    assert f"'{topic}' is a topic, and no view" in cli.refused("view", "drop", topic, "--yes", code=1)
 
 
 def test_the_same_view_may_be_asked_for_again(cli: Cli, topic: str, view: str) -> None:

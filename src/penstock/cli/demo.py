@@ -141,7 +141,7 @@ def _walk(tour: Tour) -> None:
         tour.run("topic", "alter", "orders", "--config", "retention.ms=3600000")
         tour.run("topic", "describe", "orders")
     with _chapter("8. Trim what nobody needs any more"):
-        tour.run("topic", "trim", "orders", "--before", "end")
+        tour.run("topic", "trim", "orders", "--before", "end", "--yes")
     _walk_queues(tour)
     _walk_beyond_kafka(tour)
     _walk_on_spark(tour)

@@ -20,7 +20,7 @@ from penstock.cli.topic_describe import describe
 from penstock.client.admin import DEFAULT, TO_THE_END, Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
-from penstock.client.offsets import list_offsets
+from penstock.client.offsets import Range, list_offsets, ranges
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
@@ -241,10 +241,11 @@ def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tu
     "--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="What to keep begins here."
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @json_option
-def trim(name: str, before: tuple[str, int], partition: int | None, bootstrap: str, as_json: bool) -> None:
-    """Drop the oldest messages of a topic for good.
+def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Drop the oldest messages of a topic for good. Asks first; where nobody can be asked, --yes is needed.
 
     A whole number is an offset, and offsets belong to one partition: a topic with several needs --partition then.
     A time is RFC 3339, or milliseconds since 1970 after an @: what is older goes. `end` drops all there is.
@@ -253,11 +254,11 @@ def trim(name: str, before: tuple[str, int], partition: int | None, bootstrap: s
     Examples:
       penstock topic trim orders --before 1000 --partition 0
       penstock topic trim orders --before 2026-01-31T12:00:00Z
-      penstock topic trim orders --before end
+      penstock topic trim orders --before end --yes
     """
     kind, value = before
 
-    async def work() -> dict[TopicPartition, int]:
+    async def plan() -> tuple[dict[TopicPartition, int], int]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             known = await client.topic(name)
             names = known.names if partition is None else [known.partition(partition).name]
@@ -270,12 +271,24 @@ def trim(name: str, before: tuple[str, int], partition: int | None, bootstrap: s
                 found = await list_offsets(client, names, value)
                 # Nothing is that late: all of it is older, and goes.
                 offsets = {entry: found[entry].offset if found[entry].offset >= 0 else TO_THE_END for entry in names}
+            held = {} if yes else await ranges(client, names)
+            return offsets, sum(_dropped(offsets[entry], found) for entry, found in held.items())
+
+    async def work(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
             return await Admin(client).trim(offsets)
 
-    left = run(work())
+    offsets, count = run(plan())
+    ask_first(f"Drop {plural(count, 'message')} of topic {name} for good?", yes)
+    left = run(work(offsets))
     if as_json:
         for entry, start in sorted(left.items()):
             echo_json({"topic": name, "partition": entry.partition, "start_offset": start})
     else:
         rows = [(name, entry.partition, start) for entry, start in sorted(left.items())]
         echo_table(["TOPIC", "#PARTITION", "#STARTS AT"], rows)
+
+
+def _dropped(before: int, found: Range) -> int:
+    """How many messages at most lie before an offset."""
+    return max(0, (found.end if before == TO_THE_END else min(before, found.end)) - found.start)

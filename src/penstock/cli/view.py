@@ -5,7 +5,7 @@ from random import Random
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
-from penstock.cli.deleting import delete_each
+from penstock.cli.deleting import ask_first, delete_each
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
@@ -158,14 +158,18 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
 
 @view.command()
 @click.argument("names", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @json_option
-def drop(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Drop views. Their topics stay as they are; groups forget where they were in the views.
+def drop(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Drop views. Asks first; where nobody can be asked, --yes is needed.
+
+    Their topics stay as they are; groups forget where they were in the views.
 
     \b
     Examples:
       penstock view drop orders-eu
-      penstock view drop orders-eu orders-us
+      penstock view drop orders-eu orders-us --yes
     """
+    ask_first(f"Drop {', '.join(names)}, and where groups were in {'it' if len(names) == 1 else 'them'}?", yes)
     delete_each("view", names, lambda client, name: Views(client).drop(name), bootstrap, as_json)
