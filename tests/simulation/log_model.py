@@ -1,6 +1,7 @@
 """What a perfect log would hold: every batch that was acknowledged, and what became of the transactions."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.records.build import Marker, Record
@@ -53,6 +54,7 @@ class Model:
         self.expired: dict[int, int] = {}
         """Up to which offset the log may have forgotten, or not, what a producer wrote."""
         self._lost: set[int] = set()
+        self._lost_markers: set[int] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -75,7 +77,8 @@ class Model:
         self.ends.add(batch.end)
         if batch.marker is not None:
             self.markers.add(batch.base)
-            self._finish(batch.producer_id, batch.base, batch.marker.committed)
+            if batch.base not in self._lost_markers:
+                self._finish(batch.producer_id, batch.base, batch.marker.committed)
         elif batch.is_transactional and batch.base not in self._lost:
             self.open.setdefault(batch.producer_id, batch.base)
             self.parts.setdefault(batch.producer_id, []).append(batch)
@@ -99,6 +102,11 @@ class Model:
         if kept:
             self.parts[producer_id] = kept
             self.open[producer_id] = found
+
+    def lose_markers(self, bases: Iterable[int]) -> None:
+        """These are not known any more: what they ended is part of what came after it."""
+        self._lost_markers.update(bases)
+        self.cut(self.end)
 
     def cut(self, end: int) -> None:
         """What came later is lost."""

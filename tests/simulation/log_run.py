@@ -604,7 +604,15 @@ class LogRun:
             known.next_sequence = remembered.batches[-1].last_sequence + 1 if remembered.batches else 0
 
     def _relearn_transaction(self, producer_id: int, found: int) -> None:
-        """Of a transaction that began before the log does, power loss may take the beginning, or all of it."""
+        """Of a transaction that began before the log does, power loss may take the beginning, or all of it.
+
+        It may also bring back what was trimmed, but not a marker that was dropped from the middle of that.
+        """
+        if found >= 0:
+            mine = [batch for batch in self.model.written if batch.producer_id == producer_id]
+            gone = [batch.base for batch in mine if batch.marker and found < batch.base < self.forgotten_to]
+            if gone:
+                self.model.lose_markers(gone)
         expected = self.model.open.get(producer_id, -1)
         first = self.log.segments[0].base_offset
         if 0 <= expected < first:
