@@ -128,10 +128,11 @@ class Partition(ReplicaLog):
             for track in self.tracks[len(lead.tracks) :]:
                 lead.add_track(track._as_led())
             lead.follow(state, now_ms)
-        for track in self.tracks:
+        for track in self.tracks:  # all of them first: whoever is woken below may append to any
             track.leadership = lead
-            track.advance(track.kept_end if lead is None else lead.tracks[track._track].high_watermark)
             track._set_express()
+        for track in self.tracks:
+            track.advance(track.kept_end if lead is None else lead.tracks[track._track].high_watermark)
             track._keep_soon()
 
     def _begin_to_lead(self, epoch: int) -> None:

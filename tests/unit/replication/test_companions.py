@@ -193,6 +193,24 @@ def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:
     assert len(main.leadership.tracks) == 1
 
 
+def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committed() -> None:
+    """Whoever waited for the first log may write to both when it is woken, in the epoch that begins."""
+    main, companion = pair()
+    main.lead(led_with(), LEADER, 1000, 10)
+    main.append(batch(b"message"), NOW_MS)
+    assert main.high_watermark == 0
+
+    def write() -> None:
+        main.append_own(batch(b"delivered"), NOW_MS)
+        companion.append_own(batch(b"noted"), NOW_MS)
+
+    main.watch(write)
+    alone = replace(led_with(version=2), leader_epoch=led_with().leader_epoch + 1, isr=(LEADER,))
+    main.lead(alone, LEADER, 1000, 20)
+    assert [track.log.end_offset for track in (main, companion)] == [2, 1]
+    assert [track.high_watermark for track in (main, companion)] == [2, 1]
+
+
 def test_both_follow_when_another_leads_and_go_offline_together() -> None:
     main, companion = pair()
     main.stand_by(replace(led_with(), leader=FOLLOWER), LEADER)
