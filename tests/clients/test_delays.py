@@ -1,5 +1,6 @@
 """Delayed messages, as unmodified client libraries see them."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 
@@ -303,6 +304,39 @@ def test_the_python_api_delays_messages(broker: BrokerProcess, topic: str) -> No
             mq.publish(topic, "?", delay="1s", deliver_at=now_ms())
     found: list[Message] = ConfluentDriver(broker.kafka).consume_from_start(topic, 3)
     assert [message.value for message in found] == [b"soon", b"in a transaction", b"late"]
+
+
+def test_a_delayed_message_is_refused_where_nothing_is_held_back(broker: BrokerProcess, topic: str) -> None:
+    """It would be delivered at once, and nobody would know why."""
+    ConfluentDriver(broker.kafka).create_topic(topic)
+    with penstock.connect(broker.kafka) as mq:
+        for delayed in ({"delay": "1h"}, {"deliver_at": now_ms() + 10_000}, {"headers": {DELAY: "1h"}}):
+            with pytest.raises(penstock.InvalidArgument, match=f"topic alter {topic} --config delayed.messages=true"):
+                mq.publish(topic, "late", **delayed)
+        with pytest.raises(penstock.InvalidArgument, match="at once"), mq.transaction(f"tx-{topic}") as tx:
+            tx.publish(topic, "in a transaction", delay=60)
+        with pytest.raises(penstock.InvalidArgument, match="at once"):
+            mq.publish_many(topic, [penstock.Outgoing("many", delay=60)])
+        mq.publish(topic, "now")
+        ConfluentDriver(broker.kafka).alter_configs(topic, {"delayed.messages": "true"})
+        mq.publish(topic, "late", delay="300ms")
+    found: list[Message] = ConfluentDriver(broker.kafka).consume_from_start(topic, 2)
+    assert [message.value for message in found] == [b"now", b"late"]
+
+
+def test_the_async_api_refuses_it_too(broker: BrokerProcess, topic: str) -> None:
+    ConfluentDriver(broker.kafka).create_topic(topic)
+
+    async def publish() -> None:
+        async with penstock.connect_async(broker.kafka) as mq:
+            with pytest.raises(penstock.InvalidArgument, match="at once"):
+                await mq.publish(topic, "late", delay="1h")
+            with pytest.raises(penstock.InvalidArgument, match="at once"):
+                async with mq.transaction(f"tx-{topic}") as tx:
+                    await tx.publish(topic, "in a transaction", delay=60)
+            await mq.publish(topic, "now")
+
+    asyncio.run(publish())
 
 
 def test_messages_that_wait_go_with_their_topic_and_that_is_said(own_broker: Callable[..., BrokerProcess]) -> None:

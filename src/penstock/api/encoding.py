@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from penstock.api.durations import seconds_of
 from penstock.api.errors import InvalidArgument, InvalidValue
+from penstock.api.holding import is_delayed
 from penstock.api.message import CONTENT_TYPE, TAG, Headers, Outgoing
 from penstock.foundation.delays import DELAY, DELAY_MAX_MS, DELIVER_AT
 from penstock.foundation.settings import INT_MAX, LONG_MAX
@@ -29,6 +30,8 @@ class Encoded:
     headers: list[tuple[str, str | bytes | None]]
     partition: int
     timestamp_ms: int
+    is_delayed: bool = False
+    """Whether it says when it is to be delivered."""
 
 
 def encode(topic: str, message: Outgoing) -> Encoded:
@@ -52,6 +55,7 @@ def encode(topic: str, message: Outgoing) -> Encoded:
         headers=headers,
         partition=_partition(message.partition),
         timestamp_ms=_timestamp_ms(message.timestamp),
+        is_delayed=is_delayed(headers),
     )
 
 

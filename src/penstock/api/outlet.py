@@ -15,6 +15,7 @@ from confluent_kafka import Message as Delivered
 
 from penstock.api.encoding import Encoded
 from penstock.api.errors import ApiError, Closed, InvalidArgument, PublishFailed, explain, kafka_error
+from penstock.api.holding import HoldingTopics
 from penstock.api.message import Published
 from penstock.api.settings import Settings
 from penstock.foundation.clock import Clock, SystemClock
@@ -97,8 +98,11 @@ def meant(error: TypeError) -> BaseException:
 class Outlet:
     """A producer, and the thread that listens to it. Any thread may send."""
 
-    def __init__(self, settings: Settings, config: dict[str, Any], clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, config: dict[str, Any], holding: HoldingTopics, clock: Clock | None = None
+    ) -> None:
         self._settings = settings
+        self._holding = holding
         self._clock = clock or SystemClock()
         try:
             self.producer = Producer({**config, **heard(settings, self._clock)})
@@ -113,7 +117,9 @@ class Outlet:
         self._thread.start()
 
     def send(self, message: Encoded, then: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Send a message. `then` is called, on the listening thread, when it is settled. BufferError: no room now."""
+        """Send a message. `then` is called, on the listening thread, when it is settled. BufferError: not at once."""
+        if message.is_delayed and not self._holding.knows(message.topic):
+            raise BufferError("the cluster has to be asked whether the topic holds messages back")
         ticket = Ticket(self, message.topic, then)
         with self._changed:
             if self._is_closing:
@@ -142,7 +148,9 @@ class Outlet:
         return ticket
 
     def send_waiting(self, message: Encoded, then: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Send a message; wait while there is no room for it."""
+        """Send a message; wait while there is no room for it. Raises what HoldingTopics.check does."""
+        if message.is_delayed:
+            self._holding.check(message.topic)
         give_up_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
         while True:
             try:

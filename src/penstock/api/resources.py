@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from penstock.api.errors import Closed
+from penstock.api.holding import HoldingTopics
 from penstock.api.lookup import Lookup
 from penstock.api.loop_thread import LoopThread
 from penstock.api.outlet import Outlet
@@ -27,7 +28,8 @@ class Resources:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.lookup = Lookup(settings, self.clock)
-        self.writers = Writers(settings, self.clock)
+        self.holding = HoldingTopics(self.lookup.config)
+        self.writers = Writers(settings, self.holding, self.clock)
         self._outlets: dict[tuple[Delivery, bool], Outlet] = {}
         self._queues: tuple[LoopThread, SqsClient] | None = None
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()
@@ -42,7 +44,7 @@ class Resources:
             outlet = self._outlets.get((promised, many))
             if outlet is None:
                 config = producer_config(self.settings, promised, linger_ms=LINGER_MANY_MS if many else 0)
-                outlet = self._outlets[promised, many] = Outlet(self.settings, config, self.clock)
+                outlet = self._outlets[promised, many] = Outlet(self.settings, config, self.holding, self.clock)
             return outlet
 
     def queues(self) -> tuple[LoopThread, SqsClient]:

@@ -25,6 +25,7 @@ from penstock.api.errors import (
     explain,
     kafka_error,
 )
+from penstock.api.holding import HoldingTopics
 from penstock.api.lookup import as_kafka
 from penstock.api.message import Headers, Outgoing
 from penstock.api.outlet import GRACE_S, Outlet, Ticket
@@ -58,10 +59,13 @@ log = logging.getLogger("penstock.api")
 class Writer:
     """A transactional producer. One transaction at a time; any thread may send."""
 
-    def __init__(self, settings: Settings, transactional_id: str, timeout_s: float, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, transactional_id: str, timeout_s: float, holding: HoldingTopics, clock: Clock
+    ) -> None:
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
         self._settings = settings
+        self._holding = holding
         self._clock = clock
         self._failed: KafkaError | None = None
         self._is_worn = False
@@ -73,7 +77,7 @@ class Writer:
     def _open(self) -> None:
         """Make the producer, and take over the transactional id."""
         config = transactional_config(self._settings, self.transactional_id, self.timeout_s)
-        self._outlet = Outlet(self._settings, config, self._clock)
+        self._outlet = Outlet(self._settings, config, self._holding, self._clock)
         try:
             # librdkafka looks for its coordinator at once, and again after half a second: it should know a broker.
             self._insist(lambda timeout_s: self._meet(timeout_s), "connecting", is_resumed=False)
@@ -241,8 +245,9 @@ class _TryAgain(Exception):
 class Writers:
     """The transactional producers of a connection, kept ready for the next transaction of their id."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, holding: HoldingTopics, clock: Clock) -> None:
         self._settings = settings
+        self._holding = holding
         self._clock = clock
         self._lock = threading.Lock()
         self._idle: OrderedDict[str, Writer] = OrderedDict()
@@ -265,7 +270,7 @@ class Writers:
         try:
             if writer is not None:
                 writer.close()  # the new one fences it
-            return Writer(self._settings, transactional_id, timeout_s, self._clock)
+            return Writer(self._settings, transactional_id, timeout_s, self._holding, self._clock)
         except BaseException:
             self._busy.discard(transactional_id)
             raise

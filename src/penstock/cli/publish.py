@@ -13,10 +13,19 @@ import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, run
 from penstock.cli.inputs import Message, read_messages
+from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.producer import Acks, Producer, ProducerSettings
-from penstock.foundation.delays import DELAY, DELIVER_AT, BadDelay, parse_wish
+from penstock.foundation.delays import (
+    DELAY,
+    DELAY_HEADERS,
+    DELIVER_AT,
+    HOLDS_BACK,
+    BadDelay,
+    how_to_hold_back,
+    parse_wish,
+)
 from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
 
@@ -190,6 +199,8 @@ class _Job:
         answers: deque[asyncio.Future[Published]] = deque()
         async with KafkaClient(bootstrap, rng=Random()) as client:
             await client.topic(self._topic)  # a wrong name is noticed before anything is read
+            if any(name in DELAY_HEADERS for name, _ in self._headers):
+                await self._check_delays(Admin(client))
             async with Producer(client, settings) as producer:
                 async for message in source:
                     answer = await producer.send(
@@ -208,6 +219,11 @@ class _Job:
                     await producer.flush()
                 while answers:
                     await self._settle(answers.popleft())
+
+    async def _check_delays(self, admin: Admin) -> None:
+        configs = {entry.name: entry.value for entry in await admin.configs(self._topic)}
+        if configs.get(HOLDS_BACK) != "true":
+            raise click.ClickException(how_to_hold_back(self._topic))
 
     async def _settle(self, answer: "asyncio.Future[Published]") -> None:
         try:

@@ -11,6 +11,8 @@ DELIVER_AT: Final = "penstock-deliver-at"
 DELAY: Final = "penstock-delay"
 DELAY_LEVEL: Final = "penstock-delay-level"
 DELAY_HEADERS: Final = (DELIVER_AT, DELAY, DELAY_LEVEL)
+HOLDS_BACK: Final = "delayed.messages"
+"""The setting of a topic whose records are held back if they have one of these headers."""
 COMMON_PREFIX: Final = b"penstock-del"
 """Of all three: a batch without these bytes has no delayed records."""
 
@@ -34,6 +36,14 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400
 _EPOCH_MS: Final = re.compile(r"[0-9]{1,18}")
 _SECONDS_LIKE: Final = range(10**9, 10**11)
 """As milliseconds these are days of the early seventies: somebody has written seconds."""
+
+
+def how_to_hold_back(topic: str) -> str:
+    """What to tell who wants to delay a message in a topic that does not hold any back."""
+    return (
+        f"topic {topic!r} does not hold messages back: this one would be delivered at once. Set {HOLDS_BACK}=true: "
+        f"`penstock topic alter {topic} --config {HOLDS_BACK}=true`"
+    )
 
 
 class BadDelay(ValueError):

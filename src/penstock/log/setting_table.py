@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from penstock.foundation.delays import HOLDS_BACK
 from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting, Table
 
 DAY_MS: Final = 86_400_000
-DELAYED_MESSAGES: Final = "delayed.messages"
+DELAYED_MESSAGES: Final = HOLDS_BACK
 DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
 DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
 MAX_PRODUCER_IDS: Final = "max.producer.ids"

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.api.encoding import Encoded
+from penstock.api.holding import HoldingTopics
 from penstock.api.outlet import Outlet
 from penstock.api.settings import Settings
 
 NOBODY = "127.0.0.1:1"
+NOWHERE = HoldingTopics(lambda topic, name: "false")
 
 
 @pytest.fixture
 def outlet() -> Iterator[Outlet]:
-    outlet = Outlet(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0})
+    outlet = Outlet(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0}, NOWHERE)
     yield outlet
     outlet.producer.purge()
     outlet.close(1.0)
