@@ -32,6 +32,8 @@ def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
         try:
             while query.status["message"].startswith(_INITIALIZING):
                 query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # it takes parts of seconds, and says so
+            if not query.isActive:
+                query.awaitTermination()  # raises what it has failed with, if it has
         except StreamingQueryException as error:
             if not left or WORKER_LATE not in str(error):
                 raise
