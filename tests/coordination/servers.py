@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.clients.waiting import wait_until
+from tests.ports import free_port
 
 START_S = 60.0
 JARS = (
@@ -33,15 +34,6 @@ JARS = (
     "zookeeper",
 )
 """What ZooKeeper needs of what lies beside it."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listened on a moment ago."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class ServerProcess:
@@ -88,8 +80,8 @@ class Ensemble:
     kind: ClassVar[str]
 
     def __init__(self, folder: Path, count: int = 1) -> None:
-        self.ports = free_ports(count)
-        self._own_ports = free_ports(2 * count)
+        self.ports = [free_port() for _ in range(count)]
+        self._own_ports = [free_port() for _ in range(2 * count)]
         self._folders = [folder / f"server-{number}" for number in range(count)]
         for path in self._folders:
             path.mkdir()

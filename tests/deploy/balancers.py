@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.waiting import wait_until
-from tests.coordination.servers import free_ports
+from tests.ports import free_port
 
 from .manifests import DEPLOY
 
@@ -63,7 +63,7 @@ BALANCERS = {"nginx": ("nginx.conf", nginx_command), "haproxy": ("haproxy.cfg", 
 @contextlib.contextmanager
 def balanced(kind: str, program: str, folder: Path, brokers: Sequence[str]) -> Iterator[str]:
     """Run one in front of three brokers, by their HTTP addresses; gives its own address."""
-    (port,) = free_ports(1)
+    port = free_port()
     file, command = BALANCERS[kind]
     config = (DEPLOY / file).read_text()
     for number, http in enumerate(brokers, start=1):

@@ -1,7 +1,6 @@
 """Real nodes for tests that stop and move them, and a proxy that loses answers."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,13 +35,6 @@ async def running_node(
     finally:
         if node.ready:  # else the test has stopped it
             await node.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOCAL, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ForgetfulProxy:

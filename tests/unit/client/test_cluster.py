@@ -24,8 +24,9 @@ from penstock.foundation.ids import TopicPartition
 from penstock.node import Node
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from tests.ports import free_port
 
-from .nodes import LOCAL, ForgetfulProxy, free_port, running_node
+from .nodes import LOCAL, ForgetfulProxy, running_node
 from .nodes import Address as NodeAddress
 
 IMPATIENT = ClientSettings(retry_for_s=0.3, backoff_first_s=0.01, backoff_max_s=0.05)

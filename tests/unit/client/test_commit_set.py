@@ -31,9 +31,10 @@ from penstock.foundation.spark_ids import TASK_ID_BYTES_MAX
 from penstock.node import Address
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import PARTICIPANTS_MAX
+from tests.ports import free_port
 from tests.tasks import ended, initialise, produce, write
 
-from .nodes import LOCAL, ForgetfulProxy, free_port, running_node
+from .nodes import LOCAL, ForgetfulProxy, running_node
 
 PATIENT = ClientSettings(retry_for_s=60.0, backoff_first_s=0.01, backoff_max_s=0.05)
 

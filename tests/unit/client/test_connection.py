@@ -24,8 +24,9 @@ from penstock.wire.messages.describe_configs import (
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.wire.messages.produce import ProduceRequest
+from tests.ports import free_port
 
-from .nodes import LOCAL, free_port, running_node
+from .nodes import LOCAL, running_node
 
 METADATA = MetadataRequest(topics=[])
 KEYS = {MetadataRequest: ApiKey.METADATA, FetchRequest: ApiKey.FETCH, ProduceRequest: ApiKey.PRODUCE}

@@ -13,8 +13,9 @@ from penstock.foundation.errors import CorruptMessage, OffsetOutOfRange
 from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record, build_batch, skip_marker
 from penstock.records.compression import Codec
+from tests.ports import free_port
 
-from .nodes import LOCAL, free_port, running_node
+from .nodes import LOCAL, running_node
 
 
 async def publish(client: KafkaClient, topic: str, values: list[bytes], *, batch_bytes: int = 64 << 10) -> None:

@@ -21,8 +21,9 @@ from penstock.foundation.ids import TopicPartition
 from penstock.node import Address
 from penstock.records.build import Record, build_batch
 from penstock.wire.keys import ApiKey
+from tests.ports import free_port
 
-from .nodes import LOCAL, ForgetfulProxy, free_port, running_node
+from .nodes import LOCAL, ForgetfulProxy, running_node
 from .test_producer import read_all
 
 QUICK = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
