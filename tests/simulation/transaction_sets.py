@@ -5,8 +5,8 @@ notes that in its checkpoint. Drivers die at any moment and are replaced by othe
 of the dead go on for a while, and so do their tasks. SetCommittedWhole: for every decided batch exactly one set of
 participants is committed, whole, and who reads committed records sees each batch of a query exactly once.
 
-Some queries are closed while drivers and tasks of theirs are at work. ClosedBeginsNothing: once somebody was told
-that a query is closed, none of its tasks has a transaction, and no other batch of it is decided.
+Some queries are closed while their drivers and tasks are running. ClosedBeginsNothing: after CLOSE was answered, no
+task of the query has an ongoing transaction, and no other batch of it is committed.
 """
 
 from collections import defaultdict
@@ -239,7 +239,7 @@ class Driver(Client):
 
 
 class Closer(Client):
-    """Whoever closes a query, and learns what was decided of it."""
+    """Closes a query and records the last committed batch that the coordinator reports."""
 
     def __init__(self, world: SparkWorld, place: int, query: Query, forgotten_ms: int) -> None:
         super().__init__(world, place, world.clock.now_ms())
@@ -247,9 +247,9 @@ class Closer(Client):
         self._forgotten_ms = forgotten_ms
         self.since_ms = world.clock.now_ms()
         self.last_batch_id: int | None = None
-        """The last batch that was decided; None: it does not know yet that the query is closed."""
+        """The last committed batch; None until CLOSE is answered."""
         self._told_in_time = False
-        """Whether it was told before the query may have been forgotten."""
+        """Whether CLOSE was answered before the closed query could expire."""
         self._close()
 
     def act(self) -> None:
@@ -270,7 +270,7 @@ class Closer(Client):
 
     @property
     def knows_nothing(self) -> bool:
-        """Whether the query may be forgotten, and what was decided of it has reached nobody."""
+        """Whether the closed query may have expired before CLOSE was answered."""
         return self._may_be_forgotten and not self._told_in_time
 
     @property

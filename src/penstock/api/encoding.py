@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from penstock.api.durations import seconds_of
 from penstock.api.errors import InvalidArgument, InvalidValue
-from penstock.api.holding import is_delayed
 from penstock.api.message import CONTENT_TYPE, TAG, Headers, Outgoing
-from penstock.foundation.delays import DELAY, DELAY_MAX_MS, DELIVER_AT
+from penstock.foundation.delays import DELAY, DELAY_MAX_MS, DELIVER_AT, is_delayed
 from penstock.foundation.settings import INT_MAX, LONG_MAX
 
 JSON: Final = b"application/json"
@@ -31,7 +30,7 @@ class Encoded:
     partition: int
     timestamp_ms: int
     is_delayed: bool = False
-    """Whether it says when it is to be delivered."""
+    """Whether a header asks for delayed delivery."""
 
 
 def encode(topic: str, message: Outgoing) -> Encoded:

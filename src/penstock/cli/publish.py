@@ -19,11 +19,11 @@ from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.producer import Acks, Producer, ProducerSettings
 from penstock.foundation.delays import (
     DELAY,
-    DELAY_HEADERS,
     DELIVER_AT,
     HOLDS_BACK,
     BadDelay,
     how_to_hold_back,
+    is_delayed,
     parse_wish,
 )
 from penstock.foundation.errors import PenstockError
@@ -199,7 +199,7 @@ class _Job:
         answers: deque[asyncio.Future[Published]] = deque()
         async with KafkaClient(bootstrap, rng=Random()) as client:
             await client.topic(self._topic)  # a wrong name is noticed before anything is read
-            if any(name in DELAY_HEADERS for name, _ in self._headers):
+            if is_delayed(self._headers):
                 await self._check_delays(Admin(client))
             async with Producer(client, settings) as producer:
                 async for message in source:

@@ -41,7 +41,7 @@ from penstock.log.settings import delays_messages
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Topics that get their companion logs in one transaction: more would hold the event loop when the image changes."""
+"""Topics in one transaction: applying a larger change to the image would block the event loop."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -117,28 +117,21 @@ async def drop_view(metadata: Metadata, view_id: bytes) -> None:
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
     """Give a topic's partitions companion logs, unless they have some; their id."""
-    companion = secrets.token_bytes(16)
-
-    def plan(image: ClusterImage) -> list[Op]:
-        topic = _found(image, topic_id)
-        check_may_share(topic)
-        return [] if topic.companion else plan_companion(topic, companion)
-
-    await metadata.change(plan)
+    await metadata.change(lambda image: _plan_new_companion(image, topic_id))
     await metadata.settled(topic_id)
     return _found(metadata.image, topic_id).companion
 
 
 async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
-    """As `add_companion`, for many topics, a few at a time; those that were refused, and why."""
-
-    def plan(image: ClusterImage, topic_id: bytes) -> list[Op]:
-        topic = _found(image, topic_id)
-        check_may_share(topic)
-        return [] if topic.companion else plan_companion(topic, secrets.token_bytes(16))
-
-    results = await _each(metadata, topic_ids, plan, COMPANIONS_AT_ONCE)
+    """Adds companion logs to many topics, several in one transaction; returns errors by topic id."""
+    results = await _each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
     return {topic_id: error for topic_id, error in results.items() if error is not None}
+
+
+def _plan_new_companion(image: ClusterImage, topic_id: bytes) -> list[Op]:
+    topic = _found(image, topic_id)
+    check_may_share(topic)
+    return [] if topic.companion else plan_companion(topic, secrets.token_bytes(16))
 
 
 async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:

@@ -47,7 +47,7 @@ class Metadata:
     def _on_change(self, change: Change) -> None:
         """Applies a change to the image: a small one at once, a large one, and those after it, in slices.
 
-        Many that come together have an iteration of the loop each, so that they do not hold it.
+        Applies one small change per iteration of the event loop, so that a burst of them does not block it.
         """
         loop = asyncio.get_running_loop()
         if self._making is None and len(change.states) <= SLICE_KEYS and not self._has_shown:
@@ -77,7 +77,7 @@ class Metadata:
                         image = done.value
                 self._show(image)
         finally:
-            self._making = None  # and not when the task is done: a change may come before that is noticed
+            self._making = None  # not in `_made`: a change that arrives before that callback would be lost
 
     def _made(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ DELAY: Final = "penstock-delay"
 DELAY_LEVEL: Final = "penstock-delay-level"
 DELAY_HEADERS: Final = (DELIVER_AT, DELAY, DELAY_LEVEL)
 HOLDS_BACK: Final = "delayed.messages"
-"""The setting of a topic whose records are held back if they have one of these headers."""
+"""The topic setting that enables delayed delivery by these headers."""
 COMMON_PREFIX: Final = b"penstock-del"
 """Of all three: a batch without these bytes has no delayed records."""
 
@@ -38,8 +39,13 @@ _SECONDS_LIKE: Final = range(10**9, 10**11)
 """As milliseconds these are days of the early seventies: somebody has written seconds."""
 
 
+def is_delayed(headers: Iterable[tuple[str, object]]) -> bool:
+    """Whether a record with these headers asks for delayed delivery."""
+    return any(name in DELAY_HEADERS for name, _ in headers)
+
+
 def how_to_hold_back(topic: str) -> str:
-    """What to tell who wants to delay a message in a topic that does not hold any back."""
+    """Returns the error message for a delayed message to a topic without delayed.messages=true."""
     return (
         f"topic {topic!r} does not hold messages back: this one would be delivered at once. Set {HOLDS_BACK}=true: "
         f"`penstock topic alter {topic} --config {HOLDS_BACK}=true`"

@@ -1,4 +1,4 @@
-"""Callbacks in time slices: what one event gives rise to many times over does not hold the event loop."""
+"""Runs many callbacks that became due at once in time slices, so that they do not block the event loop."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from penstock.foundation.time_slices import SLICE_S
 
 
 class SlicedCalls:
-    """Runs callbacks in their order, in one iteration of the loop as many as fit into a slice."""
+    """Runs callbacks in FIFO order; each iteration of the event loop runs as many as fit into one time slice."""
 
     def __init__(self, now_s: Callable[[], float], timer: Timer) -> None:
         self._now_s = now_s
@@ -19,7 +19,7 @@ class SlicedCalls:
         self._is_due = False
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls it in the next iteration of the loop, or soon after; returns what takes that back."""
+        """Schedules a callback for one of the next iterations of the loop; returns a function that cancels it."""
         number = next(self._numbers)
         self._waiting[number] = callback
         self._rouse()

@@ -128,7 +128,7 @@ class Partition(ReplicaLog):
             for track in self.tracks[len(lead.tracks) :]:
                 lead.add_track(track._as_led())
             lead.follow(state, now_ms)
-        for track in self.tracks:  # all of them first: whoever is woken below may append to any
+        for track in self.tracks:  # before any waiter is woken: it may append to any of these logs
             track.leadership = lead
             track._set_express()
         for track in self.tracks:

@@ -1,8 +1,7 @@
-"""Starting streaming queries where Spark's own patience is too short.
+"""Starts streaming queries, and restarts those whose Python source process missed Spark's start timeout.
 
-Spark runs a source that is written in Python in a process of its own, which it gives ten seconds to start and to call
-back; no setting changes that. On a busy machine importing PySpark takes longer, and the query fails before it has
-done anything. So it is started again.
+Spark runs a Python source in a process of its own, which must connect back within ten seconds; the timeout is not
+configurable. On a busy machine importing PySpark takes longer, and the query fails before its first batch.
 """
 
 import logging
@@ -15,13 +14,13 @@ if TYPE_CHECKING:
 WORKER_LATE: Final = "Python worker failed to connect back"
 STARTS_MAX: Final = 5
 _INITIALIZING: Final = "Initializing"
-"""How the status of a query begins whose sources have not started."""
+"""Prefix of the status message while sources are starting."""
 _POLL_S: Final = 0.1
 log = logging.getLogger(__name__)
 
 
 def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
-    """Start a query, and wait until its sources have started. Raises what it fails with until then.
+    """Starts a query and waits until its sources have started. Raises StreamingQueryException if they fail.
 
     >>> query = start_query(writer.start)
     """
@@ -31,7 +30,7 @@ def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
         query = start()
         try:
             while query.status["message"].startswith(_INITIALIZING):
-                query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # it takes parts of seconds, and says so
+                query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # annotated int, takes float
             if not query.isActive:
                 query.awaitTermination()  # raises what it has failed with, if it has
         except StreamingQueryException as error:

@@ -194,7 +194,7 @@ def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:
 
 
 def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committed() -> None:
-    """Whoever waited for the first log may write to both when it is woken, in the epoch that begins."""
+    """A waiter of the first log that is woken when the new epoch begins may append to both logs."""
     main, companion = pair()
     main.lead(led_with(), LEADER, 1000, 10)
     main.append(batch(b"message"), NOW_MS)

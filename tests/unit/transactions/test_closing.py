@@ -59,7 +59,7 @@ def test_a_driver_that_goes_on_after_its_query_was_closed_commits_nothing() -> N
 
 
 def test_a_task_that_goes_on_after_its_query_was_closed_begins_no_transaction() -> None:
-    """Nobody would end it: its driver is gone, and whoever reads committed records would wait for its timeout."""
+    """No driver is left to end it: read_committed consumers would be blocked until it times out."""
     place = Place()
     early = place.producer(FIRST)
     task(place, SECOND)
