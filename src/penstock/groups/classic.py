@@ -15,7 +15,7 @@ from typing import Final
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.foundation.timers import Timers
 from penstock.groups.errors import RebalanceInProgress, UnknownMemberId
-from penstock.groups.group import BECAME_CLASSIC
+from penstock.groups.group import BECAME_CLASSIC, log_expired
 from penstock.groups.members import Member, Roster
 from penstock.groups.membership import JOIN, SESSION, SYNC, Membership, State
 from penstock.groups.outbox import Outbox
@@ -152,6 +152,7 @@ class ClassicGroup(Membership):
         """
         for member in list(self.roster):
             if member.member_id not in self.joins and member.instance_id is None:
+                log_expired(self.group_id, member.member_id, JOIN)
                 self.remove(out, member.member_id)
         if not self.roster:
             # The timer stays until this is persisted, to try again.
@@ -255,6 +256,7 @@ class ClassicGroup(Membership):
             return
         if not member.is_new and (member_id in self.joins or member_id in self.syncs):
             return  # it is the coordinator who is silent: the session begins with the answer
+        log_expired(self.group_id, member_id, SESSION)
         self.remove(out, member_id)
         self.rebalance(out, now_ms)
 
@@ -274,6 +276,7 @@ class ClassicGroup(Membership):
         else:
             lost = [member_id for member_id in self.roster.ids if member_id in self.unsynced]
         for member_id in lost:
+            log_expired(self.group_id, member_id, SYNC)
             self.remove(out, member_id)
         if lost:
             self.rebalance(out, now_ms)

@@ -20,7 +20,7 @@ from penstock.groups.consumer_requests import assignment_of, check_epoch, is_ful
 from penstock.groups.consumer_state import GroupState
 from penstock.groups.downgrading import classic_record, may_become_classic
 from penstock.groups.errors import GroupMaxSizeReached
-from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER
+from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER, log_expired
 from penstock.groups.reconciling import Course, reconcile
 from penstock.groups.records import CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, CONSUMER_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
@@ -302,6 +302,7 @@ class ConsumerGroup(MemberChecks):
         member = self.state.members.get(member_id)
         if member is None or not self._is_lost(member, kind):
             return NOTHING
+        log_expired(self.group_id, member_id, kind)
         self.set_timer(kind, member_id, now_ms + RETRY_MS)
         return Decision(persist=self.without((member,), now_ms))
 

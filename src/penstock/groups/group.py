@@ -1,5 +1,6 @@
 """What a group is to its coordinator, whichever protocol its members speak."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -12,6 +13,13 @@ BECAME_CLASSIC: Final = "became-classic"
 BECAME_CONSUMER: Final = "became-consumer"
 """The timers of a group that changes its kind while it has members. They are due at once: if the change was
 persisted, the group is of that kind then, and its members have as much time as if all had been heard of now."""
+
+logger = logging.getLogger(__name__)
+
+
+def log_expired(group_id: str, member_id: str, timeout: str) -> None:
+    """Logs that a member is removed because it missed a timeout: its consumer, if it lives, has to join again."""
+    logger.info("group_member_expired group_id=%s member_id=%s timeout=%s", group_id, member_id, timeout)
 
 
 class Group(Protocol):

@@ -18,6 +18,7 @@ from penstock.groups.commands import AddCompanions
 from penstock.groups.consumer import RETRY_MS, SESSION
 from penstock.groups.consumer_members import JOINING
 from penstock.groups.errors import GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.group import log_expired
 from penstock.groups.records import SHARE_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share_delivery import DROPPING, Dropping
@@ -215,6 +216,7 @@ class ShareGroup:
         member = self.state.members.get(member_id)
         if member is None or kind != SESSION:
             return NOTHING
+        log_expired(self.group_id, member_id, kind)
         self._timers.set(self._timer(SESSION, member_id), now_ms + RETRY_MS)
         return Decision(persist=self._without(member))
 
