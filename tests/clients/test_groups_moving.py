@@ -87,6 +87,18 @@ def test_members_are_replaced_one_by_one_under_load_upwards_and_back(
     members.check_order()
 
 
+def test_a_cooperative_group_of_librdkafka_is_upgraded(group_broker: BrokerProcess, topic: str) -> None:
+    """Its leader copies the user data of each subscription into the assignment."""
+    driver = ConfluentDriver(group_broker.kafka)
+    driver.create_topic(topic, PARTITIONS)
+    places, group = places_of(topic, PARTITIONS), f"{topic}-group"
+    with crew(group_broker.kafka, group, topics=(topic,), assignor=COOPERATIVE) as members:
+        for kind in ("confluent-classic", "confluent-classic", "confluent-consumer"):
+            members.join(kind)
+            members.wait_for_balance(places)
+        _wait_for_rest(driver, group, ConsumerGroupType.CONSUMER)
+
+
 def test_static_members_are_replaced_by_ones_of_the_other_protocol_and_nobody_else_notices(
     group_broker: BrokerProcess, topic: str
 ) -> None:

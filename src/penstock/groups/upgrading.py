@@ -4,6 +4,8 @@ Its members keep what they have, and go on as classic members of the consumer gr
 goes on where its generation stood. The way back is downgrading.py.
 """
 
+from typing import Final
+
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import Ask, Decision, Ticket
 from penstock.foundation.errors import MalformedRequest
@@ -18,6 +20,10 @@ from penstock.groups.group import BECAME_CONSUMER
 from penstock.groups.members import Member as ClassicMember
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
+
+COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Assignors that do not read the user data of an assignment. librdkafka, as the leader of a group with
+cooperative-sticky, copies the user data of each subscription into the assignment."""
 
 
 def upgrade(group: ClassicGroup, made: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -80,7 +86,7 @@ def _converted(
             f"classic group {group.group_id!r} cannot become a consumer group: "
             f"what {member.member_id!r} says cannot be read"
         ) from error
-    if assignment.user_data:
+    if assignment.user_data and group.protocol not in COMMON_ASSIGNORS:
         raise GroupIdNotFound(
             f"classic group {group.group_id!r} cannot become a consumer group: its own assignor says more to "
             f"{member.member_id!r} than which partitions it has, and that would be lost"

@@ -1,5 +1,7 @@
 """A classic group that has members becomes a consumer group (KIP-848)."""
 
+from typing import Any
+
 import pytest
 
 from penstock.foundation.codes import ErrorCode
@@ -239,20 +241,30 @@ def test_a_group_that_is_full_takes_in_nobody() -> None:
         ({"protocol_type": "connect"}, assignment({})),
         ({"protocols": [("range", b"plain")]}, assignment({})),
         ({}, b"plain"),
-        ({}, assignment({"orders": [0]}, user_data=b"of a custom assignor")),
+        ({"protocols": [("mine", subscription("orders"))]}, assignment({"orders": [0]}, user_data=b"of mine")),
     ],
 )
-def test_a_group_whose_members_are_not_understood_stays_classic(wanted: dict[str, object], share: bytes) -> None:
+def test_a_group_whose_members_are_not_understood_stays_classic(wanted: dict[str, Any], share: bytes) -> None:
     world = Moving()
     wanted = {"protocols": [("range", subscription("orders"))], **wanted}
     (seat,) = world.admit("a", **wanted)
-    world.submit(
-        sync_of(seat, {seat.member_id: share}, protocol_type=str(wanted.get("protocol_type", "consumer"))), 5
-    )
+    ((protocol, _),) = wanted["protocols"]
+    protocol_type = wanted.get("protocol_type", "consumer")
+    world.submit(sync_of(seat, {seat.member_id: share}, protocol_type=protocol_type, protocol=protocol), 5)
     assert world.state == "Stable"
     assert world.refusal(world.beat_of("new"), 1) == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.state == "Stable"
     assert world.is_classic
+
+
+@pytest.mark.parametrize("protocol", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_user_data_that_a_common_assignor_does_not_read_does_not_hinder_an_upgrade(protocol: str) -> None:
+    world = Moving()
+    (seat,) = world.admit("a", protocols=[(protocol, subscription("orders"))])
+    share = assignment({"orders": [0, 1, 2, 3]}, user_data=b"copied from the subscription")
+    world.submit(sync_of(seat, {seat.member_id: share}, protocol=protocol), 5)
+    assert world.call(world.beat_of("new"), 1).error_code == ErrorCode.NONE
+    assert not world.is_classic
 
 
 @pytest.mark.parametrize("epoch", [-2, -1, 1])
