@@ -82,6 +82,8 @@ class Member(threading.Thread):
         self.owned: frozenset[Place] = frozenset()
         self.history: list[frozenset[Place]] = []
         """What it owned after each change."""
+        self.uncommitted: dict[Place, str] = {}
+        """Partitions that it gave up without a commit, and why: others get their messages again."""
         self._got_before: dict[Place, int] = {}
         """How much it had got when it was assigned a partition the last time."""
         self._stopping = threading.Event()
@@ -194,19 +196,23 @@ class ConfluentMember(Member):
         places = {(one.topic, one.partition) for one in partitions}
         offsets = [TopicPartition(*place, offset) for place, offset in self.positions(places).items()]
         try:
-            if offsets:
-                self._commit(consumer, offsets)
+            refused = self._commit(consumer, offsets) if offsets else None
+            if refused is not None:
+                self.uncommitted |= dict.fromkeys(places, str(refused))
         except AssertionError as error:
             # An error that leaves this function would leave `close` waiting for ever.
             self._failure = described(error)
         self.note_owned(self.owned - places)
 
-    def _commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    def _commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> KafkaError | None:
+        """The error, if it is one that may be expected."""
         try:
-            for one in consumer.commit(offsets=offsets, asynchronous=False):
-                self._check(one.error)
+            errors = [one.error for one in consumer.commit(offsets=offsets, asynchronous=False) if one.error]
         except KafkaException as error:
-            self._check(error.args[0])
+            errors = [error.args[0]]
+        for error in errors:
+            self._check(error)
+        return errors[0] if errors else None
 
     def _check(self, error: KafkaError | None) -> None:
         if error is None or error.retriable():
@@ -218,7 +224,9 @@ class ConfluentMember(Member):
         assert error.code() in expected, error
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.note_owned(self.owned - {(one.topic, one.partition) for one in partitions})
+        places = {(one.topic, one.partition) for one in partitions}
+        self.uncommitted |= dict.fromkeys(places, "lost")
+        self.note_owned(self.owned - places)
 
 
 class ConfluentConsumerMember(ConfluentMember):
@@ -413,6 +421,16 @@ class Crew:
     def got(self) -> Counter[bytes]:
         """How often each message has come to anyone."""
         return Counter(got.value for member in self.all for got in member.got)
+
+    def check_once(self, count: int) -> None:
+        """All messages, numbered from 0, have come, and those of partitions that were committed by all only once."""
+        uncommitted = {place: why for member in self.all for place, why in member.uncommitted.items()}
+        got = {each for member in self.all for each in member.got}
+        assert Counter(each.value for each in got) == {b"%d" % number: 1 for number in range(count)}
+        counts = Counter(each for member in self.all for each in member.got)
+        again = sorted(each for each, times in counts.items() if times > 1 and each.place not in uncommitted)
+        histories = {member.name: (member.history, member.uncommitted) for member in self.all}
+        assert not again, f"{len(again)} came more than once, as {again[0]}: {histories}"
 
     def check_order(self) -> None:
         """Whatever one member gets of one partition comes in order."""

@@ -4,8 +4,8 @@ with all that may happen to groups (group_run.py): deaths, restarts, a bad netwo
 After every step:
 - OneOwnerPerPartition: of all who believe to own a partition, one was told so in the newest epoch, be it a generation
   of the classic or a member epoch of the newer protocol; and a consumer group never has a partition in two hands;
-- ClaimsAreKnown: who is in the epoch that a consumer group knows it in believes to own only what is held for it; and
-  where requests arrive once and in order, so does every member that has heard of the group since it is of that kind;
+- ClaimsAreKnown: a member in the epoch that a consumer group knows it in believes to own only what is held for it;
+  where requests arrive once and in order, so does every member;
 - OffsetsNeverRetreat: a commit of a former owner never replaces one of a later owner;
 - NobodyIsForgotten: whoever waits for an answer is a member, and the coordinator will wake up for it.
 After every restart:
@@ -28,7 +28,7 @@ from tests.simulation.consumer_client import HEARTBEAT_MS, REBALANCE_MS, SESSION
 from tests.simulation.consumer_group_run import REMEMBERED
 from tests.simulation.group_member import GROUP, PARTITIONS, TOPIC
 from tests.simulation.group_run import CALM_DELAY_MS, COORDINATOR, DELAY_MS, GroupRun, Replied
-from tests.simulation.moving_member import NEWER, Seat
+from tests.simulation.moving_member import Seat
 from tests.simulation.network import Weather
 from tests.unit.groups.coordinating import image_of, settings_of, topic_of
 
@@ -48,8 +48,6 @@ class MovingRun(GroupRun):
         self.is_cooperative = rng.random() < 0.5
         self.is_orderly = rng.random() < 0.5
         """Whether a request arrives once, before the next is sent, or never: as over one connection."""
-        self._moved_in = 0
-        """The generation in which the group became a consumer group, if it was a classic one before."""
         super().__init__(seed, steps)
         self.is_rough = not self.is_orderly
 
@@ -133,7 +131,6 @@ class MovingRun(GroupRun):
         if has_members:
             if isinstance(before, ClassicGroup) and isinstance(after, ConsumerGroup):
                 self.counts["upgrades"] += 1
-                self._moved_in = before.generation
             self.counts["downgrades"] += isinstance(before, ConsumerGroup) and isinstance(after, ClassicGroup)
 
     def _reply(self, ticket: Ticket, value: Any) -> None:
@@ -183,7 +180,7 @@ class MovingRun(GroupRun):
             member = state.members.get(seat.member_id)
             if member is not None:
                 known = {place.partition for place in (*member.assigned, *member.revoking)}
-                since = (self.era, min(self._moved_in, member.epoch) if self.is_orderly else member.epoch)
+                since = (self.era, -1 if self.is_orderly else member.epoch)
                 claimed = {number for number, stamp in seat.claims().items() if stamp >= since}
                 assert claimed <= known, f"ClaimsAreKnown: {seat.number} owns {claimed}, is known to own {known}"
 
@@ -192,9 +189,8 @@ class MovingRun(GroupRun):
             era, epoch, owner = committed.metadata.split(".")
             stamp = (int(era), int(epoch))
             before, last = self._stamps.get(number, ((0, -1), ""))
-            # A member of the newer protocol may be late with what it has had all the time (KIP-1251).
-            is_late = owner == last and owner.startswith(NEWER)
-            assert stamp >= before or is_late, (
+            # A member may be late with what it has had all the time (KIP-1251).
+            assert stamp >= before or owner == last, (
                 f"OffsetsNeverRetreat: partition {number} was at {before} by {last}, now at {stamp} by {owner}"
             )
             self.counts["offsets_moved"] += stamp > before

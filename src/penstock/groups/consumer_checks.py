@@ -37,16 +37,16 @@ class MemberChecks:
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets.
 
         A member may commit in an older epoch what it was given by then and still has (KIP-1251): that can only be
-        told if it is known which partitions, by topic id, it commits. A classic member may not: it enters another
-        epoch only by joining again, and commits before that. The instance id is not looked at, as Kafka's is not:
-        the member id and the epoch say more.
+        told if it is known which partitions, by topic id, it commits. So may a classic member: a cooperative one that
+        is closed while it joins again commits in the generation that it knows. The instance id is not looked at, as
+        Kafka's is not: the member id and the epoch say more.
         """
         if epoch < JOINING and self.is_empty:
             return  # a tool, or a consumer that assigns its partitions itself
         member = self.member(member_id)
         if epoch == member.epoch:
             return
-        if epoch > member.epoch or partitions is None or member.classic is not None:
+        if epoch > member.epoch or partitions is None:
             raise self._stale(member, f"member {member_id} is in epoch {member.epoch}, not {epoch}")
         for topic_id, number in partitions:
             place = TopicIdPartition(topic_id, number)

@@ -30,16 +30,20 @@ def classic_record(
 ) -> StateRecord:
     """The record of the classic group that a consumer group becomes.
 
-    Its members have what they were to have. Unless that is all there is to have, and all have it, the group is to be
-    rebalanced: it has no leader then, so that a coordinator that only reads this knows it too.
+    If the group is settled, its members have what they were to have. If not, they have what they hold, and the group
+    is to be rebalanced: it has no leader then, so that a coordinator that only reads this knows it too. Partitions
+    that a member still holds must be in the record: if they were not, a member of the newer protocol that joins
+    before the others have joined again would get them at once.
     """
     roster = _roster(state)
     protocol = roster.choose_protocol()
     members = []
     for member in roster:
+        held = state.members[member.member_id]
         target = state.targets.get(member.member_id, frozenset())
+        places = target if is_settled else {*held.assigned, *held.revoking}
         try:
-            assignment = write_assignment(target, image, member.metadata(protocol))
+            assignment = write_assignment(places, image, member.metadata(protocol))
         except MalformedRequest:
             assignment = b""  # read back from a log that another broker has written: it joins again
         members.append(member.to_record(protocol, assignment))

@@ -43,12 +43,13 @@ def write_assignment(places: Iterable[TopicIdPartition], image: ClusterImage, me
 
 
 def places_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset[TopicIdPartition]:
-    """Partitions by the ids of their topics, as far as these are there."""
+    """Partitions by the ids of their topics, as far as they are there."""
     return frozenset(
-        TopicIdPartition(image.shown_by_name[entry.topic].topic_id, number)
+        TopicIdPartition(topic.topic_id, number)
         for entry in topics
-        if entry.topic in image.shown_by_name
+        if (topic := image.shown_by_name.get(entry.topic)) is not None
         for number in entry.partitions
+        if number in topic.partitions
     )
 
 

@@ -4,6 +4,7 @@ Its members keep what they have, and go on as classic members of the consumer gr
 goes on where its generation stood. The way back is downgrading.py.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
@@ -20,6 +21,7 @@ from penstock.groups.group import BECAME_CONSUMER
 from penstock.groups.members import Member as ClassicMember
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
+from penstock.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """Assignors that do not read the user data of an assignment. librdkafka, as the leader of a group with
@@ -61,8 +63,8 @@ def _check(group: ClassicGroup) -> None:
 def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
     """The records of a consumer group whose members have, and are to have, what the classic group gave them last."""
     group_id, epoch = group.group_id, group.generation
-    taken: set[TopicIdPartition] = set()
-    members = [_converted(group, member, image, taken) for member in group.roster]
+    held = _held(group, image)
+    members = [_converted(group, member, held[member.member_id]) for member in group.roster]
     return [
         *(consumer_records.member_metadata(group_id, member) for member in members),
         # As if no topic had been there: all is shared out anew, even if the one that joins only takes the place of a
@@ -74,27 +76,57 @@ def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
     ]
 
 
-def _converted(
-    group: ClassicGroup, member: ClassicMember, image: ClusterImage, taken: set[TopicIdPartition]
-) -> Member:
-    # While a group is put together for the first time, no protocol is chosen; all of them say the same.
-    metadata = member.metadata(group.protocol) or next((metadata for _, metadata in member.protocols), b"")
+def _held(group: ClassicGroup, image: ClusterImage) -> dict[str, set[TopicIdPartition]]:
+    """The partitions that each member may hold: what it was assigned last, and what it owned when it joined.
+
+    A cooperative member keeps the latter until it has fetched an assignment without it.
+    """
+    held: dict[str, set[TopicIdPartition]] = {}
+    taken: set[TopicIdPartition] = set()
+    for member in group.roster:
+        # An assignor that gave a partition to two is wrong already; here it has one owner.
+        assigned = places_in(_assignment(group, member).assigned_partitions, image) - taken
+        taken |= assigned
+        held[member.member_id] = set(assigned)
+    for member in group.roster:
+        owned = places_in(_subscription(group, member).owned_partitions, image) - taken
+        taken |= owned
+        held[member.member_id] |= owned
+    return held
+
+
+def _assignment(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolAssignment:
     try:
-        subscription, assignment = read_subscription(metadata), read_assignment(member.assignment)
+        assignment = read_assignment(member.assignment)
     except MalformedRequest as error:
-        raise GroupIdNotFound(
-            f"classic group {group.group_id!r} cannot become a consumer group: "
-            f"what {member.member_id!r} says cannot be read"
-        ) from error
+        raise _unreadable(group, member) from error
     if assignment.user_data and group.protocol not in COMMON_ASSIGNORS:
         raise GroupIdNotFound(
             f"classic group {group.group_id!r} cannot become a consumer group: its own assignor says more to "
             f"{member.member_id!r} than which partitions it has, and that would be lost"
         )
-    # An assignor that gave a partition to two is wrong already; here it has one owner.
-    assigned = places_in(assignment.assigned_partitions, image) - taken
-    taken |= assigned
-    held: Held = dict.fromkeys(sorted(assigned), group.generation)
+    return assignment
+
+
+def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
+    # While a group is put together for the first time, no protocol is chosen; all of them say the same.
+    metadata = member.metadata(group.protocol) or next((metadata for _, metadata in member.protocols), b"")
+    try:
+        return read_subscription(metadata)
+    except MalformedRequest as error:
+        raise _unreadable(group, member) from error
+
+
+def _unreadable(group: ClassicGroup, member: ClassicMember) -> GroupIdNotFound:
+    return GroupIdNotFound(
+        f"classic group {group.group_id!r} cannot become a consumer group: "
+        f"what {member.member_id!r} says cannot be read"
+    )
+
+
+def _converted(group: ClassicGroup, member: ClassicMember, places: Iterable[TopicIdPartition]) -> Member:
+    subscription = _subscription(group, member)
+    held: Held = dict.fromkeys(sorted(places), group.generation)
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -127,6 +127,22 @@ def test_a_group_without_members_is_not_a_classic_one_by_that() -> None:
     assert world.consumer.is_empty
 
 
+def test_what_members_still_hold_after_a_downgrade_is_not_given_to_the_next_newer_one() -> None:
+    """It was the target of one that has left, but the members that have to give it up have not heard of that."""
+    world = Moving()
+    world.mixed({"a": {"orders": [0, 1, 2, 3]}}, protocol="cooperative-sticky")
+    assert len(world.consumer.state.targets["a-1"]) == 2
+    world.beat("new", -1)
+    assert world.is_classic
+    told = world.beat("next")
+    world.advance(0)
+    assert not world.is_classic
+    member = world.member("a-1")
+    assert {place.partition for place in (*member.assigned, *member.revoking)} == {0, 1, 2, 3}
+    assert not world.held("next")
+    assert not world.beat("next", told.member_epoch, {}).assignment
+
+
 @pytest.mark.parametrize("settings", [{"may_downgrade": False}, {"size_max": 1}])
 def test_a_group_that_may_not_be_downgraded_goes_on_with_classic_members_alone(settings: dict[str, object]) -> None:
     world = Moving(**{"size_max": 2, **settings})

@@ -267,6 +267,23 @@ def test_user_data_that_a_common_assignor_does_not_read_does_not_hinder_an_upgra
     assert not world.is_classic
 
 
+def test_what_a_cooperative_member_still_owns_is_not_given_to_the_one_that_upgrades_the_group() -> None:
+    """It has not yet fetched its assignment, in which two of its partitions are missing."""
+    world = Moving()
+    said = [("cooperative-sticky", subscription("orders", owned={"orders": [0, 1, 2, 3]}))]
+    leader, other = sorted(world.admit("a", "b", protocols=said), key=lambda seat: not seat.leads)
+    shares = {leader.member_id: assignment({}), other.member_id: assignment({"orders": [0, 1]})}
+    world.submit(sync_of(leader, shares, protocol="cooperative-sticky"))
+    assert world.state == "Stable"
+    told = world.beat("new")
+    world.advance(0)
+    members = [world.member(seat.member_id) for seat in (leader, other)]
+    held = [{place.partition for place in (*member.assigned, *member.revoking)} for member in members]
+    assert held == [{2, 3}, {0, 1}]
+    assert not world.held("new")
+    assert not world.beat("new", told.member_epoch, {}).assignment
+
+
 @pytest.mark.parametrize("epoch", [-2, -1, 1])
 def test_only_who_joins_upgrades_a_group(epoch: int) -> None:
     world = Moving()
