@@ -177,7 +177,7 @@ class Seat:
         self.number = number
         self.rng = rng
         self._send = send
-        self._is_static = is_static
+        self.is_static = is_static
         self._lives = 0
         self._requests = 0
         self._asked: dict[int, tuple[int, int]] = {}
@@ -188,7 +188,7 @@ class Seat:
         self.consumer: ClassicConsumer | NewerConsumer = self._classic()
 
     def _classic(self) -> ClassicConsumer:
-        member = ClassicConsumer(self.number, self.rng, self._sender(), self._is_static, self.is_cooperative)
+        member = ClassicConsumer(self.number, self.rng, self._sender(), self.is_static, self.is_cooperative)
         member.transactional = 0.0
         return member
 
@@ -197,7 +197,7 @@ class Seat:
         return NewerConsumer(
             place=f"seat {self.number}",
             member_id=f"{NEWER}-{self.number}-{self._lives}",
-            instance_id=f"instance-{self.number}" if self._is_static else None,
+            instance_id=f"instance-{self.number}" if self.is_static else None,
             version=1,
             request_timeout_ms=REQUEST_MS,
             rng=self.rng,
@@ -266,7 +266,7 @@ class Seat:
 
     def leave(self, now_ms: int) -> None:
         if isinstance(self.consumer, NewerConsumer):
-            self.consumer.leave(AWAY if self._is_static and self.rng.random() < 0.5 else LEAVING)
+            self.consumer.leave(AWAY if self.is_static and self.rng.random() < 0.5 else LEAVING)
         else:
             self.consumer.leave(now_ms)
 
