@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # So pip need not compile what nobody uses, which takes it half a minute of CPU.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile clean
+.PHONY: demo test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile compatibility clean
 
 $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
@@ -59,6 +59,10 @@ chaos: $(STAMP)
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)
 	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py
+
+# Other people's releases of what we depend on.
+compatibility: $(STAMP)
+	$(BIN)/pytest -m slow tests/unit/views
 
 # What one hostile client costs the others, case by case, with the worst stall of the event loop.
 hostile: $(STAMP)

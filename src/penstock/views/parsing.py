@@ -30,6 +30,9 @@ from penstock.views.terms import (
 TERMS_MAX: Final = 200
 PATTERN_MAX: Final = 256
 """Characters of a LIKE pattern."""
+_ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "negate", "query"})
+"""Arguments of the parser's nodes that are read here. Its trees change between releases (`negate` is newer than most):
+a node that says more is refused, not misread."""
 
 
 def parse(text: str) -> Term:
@@ -102,7 +105,7 @@ class _Reader:
 
     def _term(self, node: Any) -> Term:
         reader = self._readers.get(type(node))
-        if reader is not None:
+        if reader is not None and _ARGUMENTS.issuperset(name for name, value in node.args.items() if value):
             return reader(node)
         if isinstance(node, self._exp.Column | self._exp.Literal):
             raise self._refusal(node, "a comparison is missing; for a header that is true or false write name = TRUE")

@@ -3,8 +3,10 @@
 import contextlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,6 +154,21 @@ def test_the_largest_that_is_allowed_is_read() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(BadExpression):
         parse(text)
+
+
+def test_a_tree_that_says_more_than_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `negate` was for those who knew the parser before it had it: `tag NOT LIKE 'a%'` would have lost its NOT."""
+    read = sqlglot.parse
+
+    def newer(text: str) -> list[Any]:
+        (tree,) = read(text)
+        tree.set("inverted", True)
+        return [tree]
+
+    assert parse("tag LIKE 'a%'") == Like(TAG, "a%")
+    monkeypatch.setattr(sqlglot, "parse", newer)
+    with pytest.raises(BadExpression, match="not in the language"):
+        parse("tag LIKE 'a%'")
 
 
 def test_the_parser_is_loaded_when_it_is_needed() -> None:
