@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,20 @@ def test_the_list_has_every_pipeline(cli: Cli) -> None:
         "redrive",
     ]
     assert [each["pipeline"] for each in cli.json("pipeline", "list")] == [row[0] for row in rows[1:]]
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["describe", "archive"], ["describe", "insights"]])
+def test_pipelines_are_shown_without_spark_and_arrow(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('pyspark', 'pyarrow', 'pandas', 'deltalake'): sys.modules[name] = None\n"
+        "from penstock.cli.main import main\n"
+        "sys.argv = ['penstock', 'pipeline', *sys.argv[1:]]\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "archive" in done.stdout or "insights" in done.stdout
 
 
 def test_a_pipeline_is_described_with_all_of_its_options(cli: Cli) -> None:

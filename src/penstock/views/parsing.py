@@ -31,7 +31,7 @@ TERMS_MAX: Final = 200
 PATTERN_MAX: Final = 256
 """Characters of a LIKE pattern."""
 _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "negate", "query"})
-"""Arguments of the parser's nodes that are read here. Its trees change between releases (`negate` is newer than most):
+"""Arguments of the parser's nodes that are read here. Its trees change between releases (`negate` is a newer one):
 a node that says more is refused, not misread."""
 
 

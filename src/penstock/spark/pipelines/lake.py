@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
 from penstock.foundation.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -104,6 +102,8 @@ class Lake(ABC):
 
 
 def _staged(staging: Path) -> Iterator[DataFile]:
+    import pyarrow.parquet as pq
+
     for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
         folder = path.parent.relative_to(staging)
         metadata = pq.read_metadata(path)
@@ -138,6 +138,8 @@ def ends_of(file: DataFile) -> dict[int, int]:
 
     Most often the footer knows: a task reads one partition. Else the two columns are read.
     """
+    import pyarrow.parquet as pq
+
     metadata = pq.read_metadata(file.staged)
     index = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     found: dict[int, int] = {}
@@ -151,6 +153,8 @@ def ends_of(file: DataFile) -> dict[int, int]:
 
 
 def _ends_by_rows(path: Path) -> dict[int, int]:
+    import pyarrow.parquet as pq
+
     table = pq.ParquetFile(path).read(columns=["partition", "offset"])
     ends = table.group_by("partition").aggregate([("offset", "max")])
     return {
