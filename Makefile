@@ -52,6 +52,7 @@ serve: $(STAMP)
 
 simulate: $(STAMP)
 	$(BIN)/pytest -m slow tests/simulation
+	EXAMPLES=3 $(BIN)/pytest -m 'not slow' tests/unit
 
 chaos: $(STAMP)
 	$(BIN)/pytest -m slow tests/chaos tests/coordination tests/sqs tests/clients tests/cli --ignore tests/cli/test_pipeline.py

@@ -1,7 +1,7 @@
 """Exactly once, whatever happens: batches, aborts, rebalances, and an end in the middle."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.encoding import encode
@@ -9,6 +9,7 @@ from penstock.api.errors import PublishFailed
 from penstock.api.message import Message, Outgoing
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
+from tests.examples import examples
 
 from .playing import OTHER, PLACE, PlayedLedger, Stage, arrived
 
@@ -216,7 +217,7 @@ def test_a_broken_ledger_is_left_alone_at_the_end() -> None:
 COUNTS = {PLACE: 12, OTHER: 7}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_every_message_gives_rise_to_its_result_exactly_once(data: st.DataObject) -> None:
     """Members come and go, transactions fail, work is retried or ends in the middle; what is committed is read on."""

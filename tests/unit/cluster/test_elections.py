@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.elections import (
@@ -19,6 +19,7 @@ from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, Pa
 from penstock.coordination.store import Conflict
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
+from tests.examples import examples
 
 from .imaging import table_with_brokers
 
@@ -308,7 +309,7 @@ def any_brokers(draw: st.DrawFn) -> dict[int, Broker]:
 
 
 @given(state=partitions(), brokers=any_brokers(), unclean=st.booleans(), is_lost=st.booleans())
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_whatever_there_is_it_is_settled_soon_and_safely(
     state: PartitionState, brokers: dict[int, Broker], unclean: bool, is_lost: bool
 ) -> None:

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.steps import run_steps
 from penstock.groups import assignors
 from penstock.groups.assignors import Partitions, Shares, Subscriber
 from penstock.groups.consumer_members import TopicIdPartition
+from tests.examples import examples
 
 A, B, C = (letter.encode() * 16 for letter in "ABC")
 Table = dict[bytes, range]
@@ -183,7 +183,7 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], T
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups())
-@examples(max_examples=200, deadline=None)
+@examples(200)
 def test_every_subscribed_partition_has_one_owner_who_subscribes_to_it(
     name: str, group: tuple[list[Subscriber], Table]
 ) -> None:
@@ -199,7 +199,7 @@ def test_every_subscribed_partition_has_one_owner_who_subscribes_to_it(
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups(), st.randoms(use_true_random=False))
-@examples(deadline=None)
+@examples(100)
 def test_the_order_in_which_members_are_listed_does_not_matter(
     name: str, group: tuple[list[Subscriber], Table], random: Random
 ) -> None:
@@ -210,14 +210,14 @@ def test_the_order_in_which_members_are_listed_does_not_matter(
 
 
 @given(groups(alike=True))
-@examples(max_examples=200, deadline=None)
+@examples(200)
 def test_uniform_sizes_differ_by_one_at_most_for_equal_subscriptions(group: tuple[list[Subscriber], Table]) -> None:
     sizes = [len(share) for share in assign_uniform(*group).values()]
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(groups())
-@examples(deadline=None)
+@examples(100)
 def test_uniform_moves_nothing_when_nothing_has_changed(group: tuple[list[Subscriber], Table]) -> None:
     members, table = group
     first = assign_uniform(members, table)
@@ -226,7 +226,7 @@ def test_uniform_moves_nothing_when_nothing_has_changed(group: tuple[list[Subscr
 
 
 @given(groups())
-@examples(max_examples=200, deadline=None)
+@examples(200)
 def test_uniform_readers_of_a_topic_cannot_be_levelled_by_one_more_move(
     group: tuple[list[Subscriber], Table],
 ) -> None:
@@ -241,7 +241,7 @@ def test_uniform_readers_of_a_topic_cannot_be_levelled_by_one_more_move(
 
 
 @given(st.integers(1, 8), st.integers(0, 40))
-@examples(deadline=None)
+@examples(100)
 def test_uniform_moves_no_more_than_it_must_when_one_joins(count: int, partitions: int) -> None:
     members = [f"m{number}" for number in range(count)]
     before = assign_uniform([one(member_id, A) for member_id in members], {A: range(partitions)})
@@ -250,7 +250,7 @@ def test_uniform_moves_no_more_than_it_must_when_one_joins(count: int, partition
 
 
 @given(st.integers(2, 8), st.integers(0, 40), st.data())
-@examples(deadline=None)
+@examples(100)
 def test_uniform_moves_nothing_but_the_leavers_when_one_leaves(
     count: int, partitions: int, data: st.DataObject
 ) -> None:
@@ -262,7 +262,7 @@ def test_uniform_moves_nothing_but_the_leavers_when_one_leaves(
 
 
 @given(groups(alike=True))
-@examples(max_examples=200, deadline=None)
+@examples(200)
 def test_uniform_takes_away_no_more_than_balance_asks_for(group: tuple[list[Subscriber], Table]) -> None:
     """A lower bound that any balanced target has to pay, whatever was held before."""
     members, table = group
@@ -287,7 +287,7 @@ def test_uniform_takes_away_no_more_than_balance_asks_for(group: tuple[list[Subs
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(1, 6))
-@examples(deadline=None)
+@examples(100)
 def test_range_gives_runs_that_follow_each_other(sizes: list[int], count: int) -> None:
     table = {bytes([number]) * 16: range(size) for number, size in enumerate(sizes)}
     members = [one(f"m{number}", *table) for number in range(count)]

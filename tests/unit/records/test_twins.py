@@ -5,13 +5,14 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import PenstockError
 from penstock.records import kernel
 from penstock.records.build import Record, build_batch
 from penstock.records.layout import HEADER_BYTES, BinaryColumn, HeadersColumn, IntColumn
+from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(
     kernel.COMPILED is None, reason="the extension is not built, so there is nothing to compare"
@@ -66,7 +67,7 @@ def agree(work: Callable[[kernel.Kernel], object]) -> object:
     return pure
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(damaged_bodies(), st.integers(-1, 1), st.integers(-1, 10), INT64, INT64, st.booleans())
 def test_twins_decode_or_refuse_the_same(
     damaged: tuple[bytes, int], more: int, last_offset_delta: int, offset: int, timestamp: int, same: bool
@@ -83,7 +84,7 @@ def test_twins_decode_or_refuse_the_same(
     agree(lambda twin: twin.find_header(body, headers_at, headers_count, b"tag"))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=60), st.integers(-1, 70), st.integers(-1, 70))
 def test_twins_count_noise_the_same(noise: bytes, start: int, end: int) -> None:
     agree(lambda twin: twin.count_records(noise, start, end))
@@ -96,7 +97,7 @@ def decode_noise(noise: bytes, count: int, twin: kernel.Kernel) -> object:
     return twin.decode(noise, count, 5, 0, 0, False)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=30), st.lists(st.tuples(INT32, INT32), max_size=10), st.data())
 def test_twins_follow_or_refuse_the_same_positions(
     body: bytes, spans: list[tuple[int, int]], data: st.DataObject
@@ -123,7 +124,7 @@ CELLS = st.lists(
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 8) | st.floats(allow_nan=False)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(CELLS, st.lists(st.tuples(st.integers(0, 9), INT32, INT32), max_size=1), st.data())
 def test_twins_compare_or_refuse_the_same(
     cells: list[bytes], damage: list[tuple[int, int, int]], data: st.DataObject
@@ -182,7 +183,7 @@ def binary_columns(draw: st.DrawFn, rows: int) -> BinaryColumn:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_twins_encode_or_refuse_the_same(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 12))
@@ -203,7 +204,7 @@ def test_twins_encode_or_refuse_the_same(data: st.DataObject) -> None:
     agree(lambda twin: twin.encode(start, end, key, value, stamps, base, None))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_twins_share_out_and_gather_or_refuse_the_same(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 12))

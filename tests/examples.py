@@ -1,0 +1,11 @@
+"""How many examples expensive tests of hypothesis try: a share of them in `make test`, more in `make simulate`."""
+
+import os
+
+from hypothesis import settings
+
+SHARE = float(os.environ.get("EXAMPLES", "0.3"))
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=max(10, int(count * SHARE)))
