@@ -54,6 +54,10 @@ class PartitionState:
             version=version,
         )
 
+    def is_led_by(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a broker was elected in its present registration; it leads as soon as its log is open."""
+        return self.leader == node_id and self.leader_broker_epoch == broker_epoch
+
     @property
     def in_memory(self) -> bool:
         return self.reserved_to > 0

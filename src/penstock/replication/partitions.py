@@ -51,7 +51,7 @@ class Partitions:
     ) -> None:
         """`run`: does what waits for the disk, on threads. `soon`: has a step done after whatever else there is to
         do. Without it `apply` does all steps that do not wait for a thread."""
-        self._node_id = node_id
+        self.node_id: Final = node_id
         self._clock = clock
         self._settings_of = settings_of
         self._lag_max_ms = lag_max_ms
@@ -146,7 +146,7 @@ class Partitions:
         """Note which partitions of a topic are not what they were when it was last looked at."""
         held, states = self.replicas.get(topic.topic_id, {}), topic.partitions
         if before is None or (before.version, before.companion) != (topic.version, topic.companion):
-            node = self._node_id
+            node = self.node_id
             changed = [number for number, state in states.items() if number in held or node in state.replicas]
         else:
             known = before.partitions
@@ -206,7 +206,7 @@ class Partitions:
         topic = self._image.topics.get(place.topic_id)
         state = topic.partitions.get(place.number) if topic is not None else None
         partition = self.replica(place)
-        if topic is None or state is None or self._node_id not in state.replicas:
+        if topic is None or state is None or self.node_id not in state.replicas:
             if partition is not None:
                 self._close(partition, "its replica was moved to another broker")
         elif partition is None:
@@ -256,7 +256,7 @@ class Partitions:
             name=name,
             settings=settings if log_id == topic.topic_id else self._for_companion(settings),
             first_offset=state.reserved_from,
-            in_sync=self._node_id in state.isr,
+            in_sync=self.node_id in state.isr,
         )
 
     def _for_companion(self, settings: LogSettings) -> LogSettings:
@@ -274,7 +274,7 @@ class Partitions:
         place = replica.place
         topic = self._image.topics.get(place.topic_id)
         state = topic.partitions.get(place.number) if topic is not None else None
-        is_wanted = topic is not None and state is not None and self._node_id in state.replicas
+        is_wanted = topic is not None and state is not None and self.node_id in state.replicas
         for spec, found in zip(replica.specs, logs, strict=True):
             if found.is_put_off and is_wanted:
                 self._put_off.add(place)
@@ -344,15 +344,15 @@ class Partitions:
             self.on_follow(topic, partition)
         for track in partition.tracks:
             track.configure(settings if track is partition else self._for_companion(settings))
-        leads = state.leader == self._node_id and state.leader_broker_epoch == self.broker_epoch
+        leads = state.is_led_by(self.node_id, self.broker_epoch)
         if partition.is_online:
             if settings.storage is Storage.MEMORY:
                 for track in partition.tracks:
                     track.log.offset_limit = state.reserved_to
             if leads:
-                partition.lead(state, self._node_id, self._lag_max_ms(), self._clock.steady_ms())
+                partition.lead(state, self.node_id, self._lag_max_ms(), self._clock.steady_ms())
             else:
-                partition.stand_by(state, self._node_id)
+                partition.stand_by(state, self.node_id)
         partition.leader_epoch = state.leader_epoch
         if leads:
             self._led.add(topic, partition)
@@ -398,7 +398,7 @@ class Partitions:
             path
             for topic in image.topics.values()
             for number, state in topic.partitions.items()
-            if self._node_id in state.replicas
+            if self.node_id in state.replicas
             for path in paths_of(topic, number)
         )
         self._run(lambda: self._logs.remove_strays(known), then)

@@ -58,6 +58,8 @@ class StateRuntimes(RuntimeSet[int]):
         """What of a key says where it lives: keys that are decided about together live together."""
         self._partitions = partitions
         self._count = 0
+        self._to_lead: frozenset[int] = frozenset()
+        """Partitions that this broker was elected to lead, whether or not their logs are open."""
         self.is_paused = False
         """Whether nobody decides, so that the topic can be repaired. Takes effect with the next image."""
 
@@ -73,6 +75,8 @@ class StateRuntimes(RuntimeSet[int]):
         if self.is_paused:
             raise self._paused()
         runtime = self._running.get(number)
+        if runtime is None and number in self._to_lead:
+            raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being opened; try again")
         if runtime is None:
             raise NotCoordinator(f"{self.topic}-{number} is led by another broker; ask for the coordinator again")
         if not runtime.is_loaded:
@@ -121,7 +125,12 @@ class StateRuntimes(RuntimeSet[int]):
     def apply(self, image: ClusterImage) -> None:
         """Take over the partitions that this broker leads now, and give up those that it does not."""
         topic = image.by_name.get(self.topic)
-        self._count = len(topic.partitions) if topic else 0
+        states = topic.partitions if topic else {}
+        self._count = len(states)
+        node_id, broker_epoch = self._partitions.node_id, self._partitions.broker_epoch
+        self._to_lead = frozenset(
+            number for number, state in states.items() if state.is_led_by(node_id, broker_epoch)
+        )
         if self.is_paused:
             self.follow_to({}, {}, self._paused())
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.image import PartitionState
+from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Decision, ProducerKey, Reply, StateRecord, Ticket
 from penstock.foundation.errors import (
@@ -486,6 +486,29 @@ def test_a_key_is_decided_on_by_the_machine_of_its_partition(tmp_path: Path) -> 
             for number, runtime in runtimes.loaded.items():
                 assert isinstance(runtime.machine, Counters)
                 assert set(runtime.machine.values) == {name for name in "abcdef" if ord(name) % 3 == number}
+            runtimes.close()
+
+    run(main())
+
+
+def test_a_partition_that_is_led_here_but_not_open_yet_is_being_loaded(tmp_path: Path) -> None:
+    """NOT_COORDINATOR would send its client to look for another broker; some give up by that."""
+
+    async def main() -> None:
+        async with world_at(tmp_path) as world:
+            runtimes = runtimes_in(world)
+            codes: list[int] = []
+
+            def look(image: ClusterImage) -> None:
+                if TOPIC in image.by_name:
+                    runtimes.submit("k", Get(name="k"), lambda answer: codes.append(getattr(answer, "code", 0)))
+
+            world.metadata.listeners.append(look)
+            await world.create(TOPIC)
+            assert codes[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await runtimes.settle()
+            look(world.metadata.image)
+            assert codes[-1] == ErrorCode.NONE
             runtimes.close()
 
     run(main())
