@@ -29,6 +29,9 @@ from .waiting import PATIENCE_S
 
 QUIET = {"log_level": 0}
 """Nothing on stderr: brokers come and go here on purpose."""
+PATIENT = {"metadata.recovery.strategy": "none"}
+"""By default librdkafka begins again with its bootstrap servers once all brokers are gone. An admin client (2.16) goes on
+asking the coordinator that it knew before, whose connection it has given up: it waits in vain for an answer."""
 
 
 class ConfluentDriver:
@@ -38,7 +41,7 @@ class ConfluentDriver:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET, **PATIENT})
 
     # -- messages
 
