@@ -30,8 +30,8 @@ from .waiting import PATIENCE_S
 QUIET = {"log_level": 0}
 """Nothing on stderr: brokers come and go here on purpose."""
 PATIENT = {"metadata.recovery.strategy": "none"}
-"""By default librdkafka begins again with its bootstrap servers once all brokers are gone. An admin client (2.16) goes on
-asking the coordinator that it knew before, whose connection it has given up: it waits in vain for an answer."""
+"""By default librdkafka begins again with its bootstrap servers once all brokers are gone. An admin client (2.16)
+goes on asking the coordinator that it knew before, whose connection it has given up: it waits in vain."""
 
 
 class ConfluentDriver:
