@@ -19,7 +19,7 @@ PAUSE_S = 0.02
 CALL_S = 30.0
 TRANSACTION_MS = 30_000
 STAYS = {"metadata.recovery.strategy": "none"}
-"""See tests/clients/transacting.py: without, librdkafka waits for a coordinator from before the restart for ever."""
+"""See tests/clients/driver_confluent.py: librdkafka waits for a coordinator from before the restart for ever."""
 COMMON = {
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,

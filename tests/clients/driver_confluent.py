@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -29,9 +29,10 @@ from .waiting import PATIENCE_S
 
 QUIET = {"log_level": 0}
 """Nothing on stderr: brokers come and go here on purpose."""
-PATIENT = {"metadata.recovery.strategy": "none"}
-"""By default librdkafka begins again with its bootstrap servers once all brokers are gone. An admin client (2.16)
-goes on asking the coordinator that it knew before, whose connection it has given up: it waits in vain."""
+STAYS: Final = {"metadata.recovery.strategy": "none"}
+"""librdkafka 2.16 begins anew when no broker is left (KIP-899), but remembers a group's coordinator from before. It
+waits for that one for ever when it commits offsets in a transaction, and for minutes when it is asked about a group.
+With one broker, every restart is such a case."""
 
 
 class ConfluentDriver:
@@ -41,7 +42,7 @@ class ConfluentDriver:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET, **PATIENT})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET, **STAYS})
 
     # -- messages
 

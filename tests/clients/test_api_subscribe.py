@@ -374,6 +374,20 @@ def test_what_was_trimmed_away_is_passed_over(
     assert rest(mq, topic, group) == [5, 6, 7, 8, 9]
 
 
+def test_a_group_can_be_moved_after_its_broker_was_restarted(
+    own_broker: Callable[..., BrokerProcess], group: str
+) -> None:
+    """librdkafka remembers a coordinator whose connection it has given up."""
+    broker = own_broker(QUICK_GROUPS)
+    topic = new_topic(broker.kafka)
+    with connect(broker.kafka) as mq:
+        mq.publish_many(topic, range(10))
+        assert mq.seek(group, topic, to=3) == {0: 3}
+        broker.kill()
+        broker.start()
+        assert mq.seek(group, topic, to=4) == {0: 4}
+
+
 def test_a_group_can_be_moved_when_nobody_reads(mq: Connection, topic: str, group: str) -> None:
     mq.publish_many(topic, range(10))
     with mq.subscribe(topic, group=group, limit=10) as messages:

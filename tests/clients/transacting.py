@@ -10,15 +10,12 @@ from aiokafka.structs import OffsetAndMetadata as AiokafkaOffset
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from .driver_aiokafka import TopicPartition as AiokafkaPartition
-from .driver_confluent import QUIET, ConfluentDriver
+from .driver_confluent import QUIET, STAYS, ConfluentDriver
 from .driver_kafka_python import KafkaProducer, OffsetAndMetadata, ProducerFencedError
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .grouping import Place
 from .waiting import PATIENCE_S
 
-STAYS: Final = {"metadata.recovery.strategy": "none"}
-"""librdkafka 2.16 begins anew when no broker is left (KIP-899), but remembers a group's coordinator from before and
-waits for it for ever when it commits offsets in a transaction. With one broker, every restart is such a case."""
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 

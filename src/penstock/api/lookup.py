@@ -49,6 +49,14 @@ SUMMON_S: Final = 2.0
 SUMMON_STEP_S: Final = 0.05
 _COMING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 """What brokers say of a topic while they make it."""
+_LOADING: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""What brokers say of a group while its coordinator is not ready."""
 INTERNAL: Final = "__"
 """What the names of the cluster's own topics begin with: patterns do not match those."""
 
@@ -242,17 +250,26 @@ class Lookup:
         return found
 
     def move(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members now."""
-        wanted = [KafkaPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        (answer,) = self._admin.alter_consumer_group_offsets(
-            [request], request_timeout=self._settings.timeout_s
-        ).values()
-        doing = f"moving group {group!r}"
-        result = self._ask(answer.result, doing)
-        for entry in result.topic_partitions:
-            if entry.error is not None:
-                raise self._refused(entry.error, doing)
+        """Commit offsets for a group that has no members now. Waits for a coordinator that is being loaded."""
+        give_up_s = self._clock.monotonic_s() + self._settings.timeout_s
+        while (error := self._move(group, offsets)) is not None:
+            if error.code() not in _LOADING or self._clock.monotonic_s() >= give_up_s:
+                raise self._refused(error, f"moving group {group!r}")
+            time.sleep(SUMMON_STEP_S)
+
+    def _move(self, group: str, offsets: Mapping[TopicPartition, int]) -> KafkaError | None:
+        request = ConsumerGroupTopicPartitions(group, as_kafka(offsets))
+        # A new client: after a restart of all brokers librdkafka 2.16 goes on asking the coordinator that it knew,
+        # whose connection it has given up, and is not answered for minutes.
+        with AdminClient(admin_config(self._settings)) as admin:
+            (answer,) = admin.alter_consumer_group_offsets(
+                [request], request_timeout=self._settings.timeout_s
+            ).values()
+            try:
+                result = answer.result()
+            except KafkaException as error:
+                return kafka_error(error)
+        return next((entry.error for entry in result.topic_partitions if entry.error is not None), None)
 
     def endpoints(self) -> list[Endpoint]:
         """Where queues are served, as every broker that answers tells of itself."""
