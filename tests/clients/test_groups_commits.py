@@ -199,7 +199,6 @@ def test_members_do_not_notice_that_their_broker_was_killed(
     assert members.got() == {b"%d" % number: 1 for number in range(180)}
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, when it connects again
 @pytest.mark.parametrize("kind", CLASSIC[1:])
 def test_members_come_back_to_a_broker_that_was_killed(
     own_broker: Callable[..., BrokerProcess], kind: str, caplog: pytest.LogCaptureFixture

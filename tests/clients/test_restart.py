@@ -194,7 +194,6 @@ def consuming(driver: Driver, topic: str) -> Iterator[list[bytes]]:
                 runner.run(opened.__aexit__(None, None, None))
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, when it connects again
 @pytest.mark.parametrize("driver", ADMIN_DRIVERS, ids=name_of)
 def test_a_consumer_goes_on_after_a_restart_and_sees_everything_once(
     own_broker: Callable[..., BrokerProcess], driver: type, caplog: pytest.LogCaptureFixture

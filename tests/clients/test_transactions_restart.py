@@ -48,7 +48,6 @@ def quiet_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 FIRST = next(iter(TRANSACTORS))
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize(
     "library", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in TRANSACTORS if other != FIRST)]
 )
