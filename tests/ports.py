@@ -1,7 +1,8 @@
 """Ports for servers that must be told theirs before they listen.
 
 They lie below those that the system gives to outgoing connections, of which one could take a port in the moment
-before its server does. Each is kept by a locked file for as long as this process lives: no other worker takes it.
+before its server does, and below those of clusters (tests/cli/clusters.py). Each is kept by a locked file for as long
+as this process lives: no other worker takes it.
 """
 
 import fcntl
@@ -12,7 +13,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import IO
 
-CHOICE = range(10_000, 32_000)
+CHOICE = range(10_000, 20_000)
 _folder = Path(tempfile.gettempdir(), f"penstock-test-ports-{os.getuid()}")
 _kept: list[IO[str]] = []
 

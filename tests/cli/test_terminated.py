@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,22 @@ def test_the_tour_ends_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_S) == TERMINATED
     assert not at_work_in(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_whose_exception_is_lost_ends_the_command() -> None:
+    """Python drops what is raised in a destructor: a command that was told while it imported something waited on."""
+    code = (
+        "import asyncio, os, signal\n"
+        "from penstock.cli.common import Terminated, run, sigterm_raises\n"
+        "class Dropped:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "with sigterm_raises():\n"
+        "    Dropped()\n"
+        "    try: run(asyncio.Event().wait())\n"
+        "    except Terminated: print('terminated')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stdout) == (0, "terminated\n"), done.stderr
+    assert "Exception ignored in" in done.stderr

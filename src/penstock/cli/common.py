@@ -162,18 +162,22 @@ class Terminated(KeyboardInterrupt):
     """The process was sent SIGTERM: the command ends as it does on Ctrl-C."""
 
 
+_told = threading.Event()
+"""Set by the first SIGTERM. An exception that a signal handler raises is lost if it is raised in a destructor or in a
+callback of the garbage collector or of an import, so that `run` looks here, too."""
+
+
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
     """While it lasts, the first SIGTERM raises Terminated. Later ones change nothing: what is under way is ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    is_told = False
+    _told.clear()
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        nonlocal is_told
-        if not is_told:
-            is_told = True
+        if not _told.is_set():
+            _told.set()
             raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
@@ -187,26 +191,28 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a client's work to its end. Ctrl-C and SIGTERM cancel it, so that it ends what it has begun."""
     import uvloop
 
-    is_told = False
+    is_cancelled = False
 
     async def until_told() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
         def terminate() -> None:
-            nonlocal is_told
-            if not is_told:
-                is_told = True
+            nonlocal is_cancelled
+            if not is_cancelled:
+                is_cancelled = True
                 task.cancel()
 
         loop.add_signal_handler(signal.SIGTERM, terminate)
+        if _told.is_set():
+            terminate()
         return await work
 
     before = signal.getsignal(signal.SIGTERM)
     try:
         return uvloop.run(until_told())
     except asyncio.CancelledError:
-        if is_told:
+        if is_cancelled:
             raise Terminated from None
         raise
     finally:
