@@ -1,8 +1,10 @@
 """One broker for all tests that do not need their own, and a driver for every client library."""
 
+import gc
 import itertools
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,10 @@ NO_KCAT = pytest.mark.skipif(not KcatDriver.is_installed, reason="kcat is not in
 ADMIN_DRIVERS = (ConfluentDriver, AiokafkaDriver, KafkaPythonDriver)
 EVERY_DRIVER = (*ADMIN_DRIVERS, pytest.param(KcatDriver, marks=NO_KCAT))
 INSTALLED_DRIVERS = (*ADMIN_DRIVERS, *([KcatDriver] if KcatDriver.is_installed else []))
+
+LEFT_OPEN = "unclosed <socket"
+"""kafka-python leaves a socket open when it connects again. Python warns of that when it collects garbage, in any
+test that runs then: it is ignored in all tests of this folder, and collected before those of another one run."""
 
 QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
 """Retention and compaction look at every tick, so that nobody has to wait minutes for them."""
@@ -48,6 +54,20 @@ QUICK_SHARING = {
 
 def name_of(value: Any) -> str | None:
     return value.name if isinstance(value, type) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:{LEFT_OPEN}:ResourceWarning"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_sockets_left() -> Iterator[None]:
+    yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", LEFT_OPEN, ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """A consumer group becomes a classic one again when all who are left speak the classic protocol (KIP-848)."""
 
+from collections.abc import Collection
+
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import StateRecord
 from penstock.foundation.errors import MalformedRequest
-from penstock.groups.consumer_members import Member
+from penstock.groups.consumer_members import Member, TopicIdPartition
 from penstock.groups.consumer_state import GroupState
 from penstock.groups.embedded import write_assignment
 from penstock.groups.members import Member as ClassicMember
@@ -39,9 +41,10 @@ def classic_record(
     protocol = roster.choose_protocol()
     members = []
     for member in roster:
-        held = state.members[member.member_id]
-        target = state.targets.get(member.member_id, frozenset())
-        places = target if is_settled else {*held.assigned, *held.revoking}
+        places: Collection[TopicIdPartition] = state.targets.get(member.member_id, frozenset())
+        if not is_settled:
+            before = state.members[member.member_id]
+            places = (*before.assigned, *before.revoking)
         try:
             assignment = write_assignment(places, image, member.metadata(protocol))
         except MalformedRequest:

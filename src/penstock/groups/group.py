@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 def log_expired(group_id: str, member_id: str, timeout: str) -> None:
     """Logs that a member is removed because it missed a timeout: its consumer, if it lives, has to join again."""
-    logger.info("group_member_expired group_id=%s member_id=%s timeout=%s", group_id, member_id, timeout)
+    logger.info("group_member_expired group_id=%r member_id=%r timeout=%s", group_id, member_id, timeout)
 
 
 class Group(Protocol):

@@ -30,6 +30,7 @@ from penstock.views.terms import (
 TERMS_MAX: Final = 200
 PATTERN_MAX: Final = 256
 """Characters of a LIKE pattern."""
+UNKNOWN: Final = "this is not in the language of views"
 _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "negate", "query"})
 """Arguments of the parser's nodes that are read here. Its trees change between releases (`negate` is a newer one):
 a node that says more is refused, not misread."""
@@ -104,12 +105,20 @@ class _Reader:
         return term
 
     def _term(self, node: Any) -> Term:
+        self._check_known(node)
         reader = self._readers.get(type(node))
-        if reader is not None and _ARGUMENTS.issuperset(name for name, value in node.args.items() if value):
+        if reader is not None:
             return reader(node)
         if isinstance(node, self._exp.Column | self._exp.Literal):
             raise self._refusal(node, "a comparison is missing; for a header that is true or false write name = TRUE")
-        raise self._refusal(node, "this is not in the language of views")
+        raise self._refusal(node, UNKNOWN)
+
+    def _check_known(self, node: Any) -> None:
+        """Raises BadExpression if a node that is read here has arguments that are not."""
+        if type(node) in self._readers and not _ARGUMENTS.issuperset(
+            name for name, value in node.args.items() if value
+        ):
+            raise self._refusal(node, UNKNOWN)
 
     def _refusal(self, node: Any, problem: str) -> BadExpression:
         """Marks everything that the node is made of."""
@@ -124,6 +133,7 @@ class _Reader:
         """A chain of ANDs leans to the left, and may be long."""
         parts = []
         while isinstance(node, kind):
+            self._check_known(node)
             parts.append(node.expression)
             node = node.this
         parts.append(node)
@@ -213,6 +223,7 @@ class _Reader:
         word = self._word(node.expression)
         if not isinstance(node.this, self._exp.Like):
             raise self._refusal(node, "ESCAPE follows a LIKE")
+        self._check_known(node.this)
         if not isinstance(word.value, str) or len(word.value) != 1:
             raise _at(self._words, word, "ESCAPE needs one character: LIKE '50!%' ESCAPE '!'")
         return self._like(node.this, word.value)
