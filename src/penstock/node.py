@@ -40,6 +40,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
+from penstock.network.advertising import advertised
 from penstock.network.binding import bind
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
@@ -281,6 +282,7 @@ class Node:
         self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
+        self._listener.http, self._http_listener.kafka = str(self.http), str(self.listen)
 
     def _close_servers(self) -> None:
         for server in self._servers:
@@ -292,7 +294,7 @@ class Node:
         """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone.
         `failed`: logs with a failed fsync, which may lack what was not synced."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
-        address = (settings.advertise or self.listen).found_at("127.0.0.1")
+        address = advertised(settings.advertise, self.listen)
         configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
         identity = Identity(
             node_id=settings.node_id,

@@ -444,6 +444,29 @@ def test_process_takes_functions_and_coroutine_functions(
     run(use)
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_process_ends_when_its_connection_is_closed(
+    run: Run, topic: str, group: str, group_broker: BrokerProcess, delivery: str
+) -> None:
+    target = new_topic(group_broker.kafka)
+
+    async def use(mq: AsyncConnection) -> None:
+        await mq.publish_many(topic, range(5))
+        other = await connect_async(group_broker.kafka).__aenter__()
+
+        async def close(message: Message) -> int:
+            await other.close()
+            number: int = message.json()
+            return number
+
+        options: dict[str, Any] = {"group": group, "delivery": delivery}
+        assert await other.process(topic, target, transform=close, **options) == 0
+        await mq.process(topic, target, transform=lambda m: m.json(), idle_timeout_s=IDLE_S, **options)
+        assert await all_of(mq, target) == list(range(5))
+
+    run(use)
+
+
 def test_a_cancelled_process_has_either_done_a_message_or_not(
     run: Run, topic: str, group: str, group_broker: BrokerProcess
 ) -> None:

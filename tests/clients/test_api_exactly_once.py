@@ -262,6 +262,25 @@ def test_a_transformation_that_fails_ends_process_and_the_message_comes_again(
     assert all_of(mq, target) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_process_ends_when_its_connection_is_closed_and_the_message_in_hand_comes_again(
+    mq: Connection, group_broker: BrokerProcess, source: str, target: str, group: str, delivery: str
+) -> None:
+    mq.publish_many(source, [Outgoing(number, partition=0) for number in range(5)])
+    other = connect(group_broker.kafka)
+
+    def close(message: Message) -> int:
+        closer = threading.Thread(target=other.close)
+        closer.start()
+        closer.join(PATIENCE_S)
+        number: int = message.json()
+        return number
+
+    assert other.process(source, target, group=group, transform=close, delivery=delivery) == 0  # type: ignore[arg-type]
+    mq.process(source, target, group=group, transform=lambda m: m.json(), idle_timeout_s=IDLE_S)
+    assert all_of(mq, target) == [0, 1, 2, 3, 4]
+
+
 def test_a_route_must_lead_somewhere(mq: Connection, source: str, group: str) -> None:
     mq.publish(source, 1)
     with pytest.raises(penstock.InvalidArgument, match="the name of a topic"):

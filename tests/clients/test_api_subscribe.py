@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -453,20 +454,75 @@ def test_a_reader_alone_finds_new_partitions(mq: Connection, topic: str, group_b
         assert numbers(messages) == [7]
 
 
-def test_a_topic_that_does_not_exist_is_waited_for_or_refused_as_the_broker_says(
+def test_a_topic_that_does_not_exist_is_refused_and_not_created(
+    mq: Connection, group_broker: BrokerProcess, topic: str, group: str
+) -> None:
+    typo = topic + "s"
+    loops: list[Callable[[], object]] = [
+        lambda: mq.subscribe(typo),
+        lambda: mq.subscribe([topic, typo], group=group),
+        lambda: mq.subscribe(typo, group=group, where="tag = 'eu'"),
+        lambda: mq.exactly_once(typo, group=group),
+        lambda: mq.process(typo, "results", group=group, transform=lambda message: None),
+    ]
+    for subscribe in loops:
+        with pytest.raises(penstock.UnknownTopic, match=f"'{typo}' does not exist .there is '{topic}'") as caught:
+            subscribe()
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert typo not in ConfluentDriver(group_broker.kafka).admin.list_topics().topics
+
+
+def test_a_topic_that_does_not_exist_is_created_where_the_subscription_and_the_broker_allow_it(
     own_broker: Callable[..., BrokerProcess], group: str
 ) -> None:
     lenient = own_broker(QUICK_GROUPS)
     with connect(lenient.kafka) as mq:
-        messages = mq.subscribe("new", group=group, limit=1).ready()
+        messages = mq.subscribe("new", group=group, limit=1, missing="create").ready()
         mq.publish("new", 1)
         assert numbers(messages) == [1]
     strict = own_broker({**QUICK_GROUPS, "auto.create.topics.enable": False})
     with connect(strict.kafka, timeout_s=2) as mq:
         for alone_or_not in (None, group):
             with pytest.raises(penstock.UnknownTopic, match="penstock topic create") as caught:
-                mq.subscribe("new", group=alone_or_not)
+                mq.subscribe("new", group=alone_or_not, missing="create")
             assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("from_", ["earliest", "latest"])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_topic_that_does_not_exist_is_waited_for(
+    mq: Connection,
+    group_broker: BrokerProcess,
+    topic: str,
+    group: str,
+    is_alone: bool,
+    from_: Literal["earliest", "latest"],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    later = f"{topic}-later-{group}"
+    admin = ConfluentDriver(group_broker.kafka)
+    member = None if is_alone else group
+    with mq.subscribe([topic, later], group=member, from_=from_, missing="wait").ready() as messages:
+        mq.publish(topic, 1)
+        assert next(messages).json() == 1
+        assert later not in admin.admin.list_topics().topics
+        admin.create_topic(later)
+        mq.publish(later, 2)
+        assert next(messages).json() == 2, "from its beginning, for all of it is new"
+        admin.admin.delete_topics([later])[later].result()
+        while caplog.text.count(f"topics_awaited topics={later} ") < 2:  # once before it was created
+            mq.publish(topic, 3)
+            assert next(messages).json() == 3
+        admin.create_topic(later)
+        mq.publish(later, 4)
+        assert next(messages).json() == 4, "from its beginning again"
+
+
+def test_what_to_do_about_a_missing_topic_is_checked(mq: Connection, topic: str) -> None:
+    with pytest.raises(penstock.InvalidArgument, match="'error', 'wait', 'create'"):
+        mq.subscribe(topic, missing="ignore")  # type: ignore[arg-type]
+    with pytest.raises(penstock.InvalidArgument, match="does not go together"):
+        mq.subscribe(topic, where="tag = 'eu'", missing="wait")
 
 
 def test_a_subscription_that_has_failed_stays_so(own_broker: Callable[..., BrokerProcess], group: str) -> None:

@@ -154,7 +154,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.requests: list[HttpRequest] = []
-        self.reader = RequestReader(self)
+        self.reader = RequestReader(self, "127.0.0.1:9092")
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
         """Nothing is lent."""

@@ -26,7 +26,7 @@ from penstock.api.bridge import Answers, completed
 from penstock.api.connection import IN_FLIGHT_MAX, seek, settings_of, which
 from penstock.api.durations import Duration
 from penstock.api.encoding import Encoded, encode
-from penstock.api.errors import ApiError, aside
+from penstock.api.errors import ApiError, Closed, aside
 from penstock.api.lookup import From
 from penstock.api.message import Headers, Message, Outgoing, Published
 from penstock.api.outlet import Ticket
@@ -228,8 +228,11 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
             outlet = self._resources.outlet(delivery, many=True)
             async for read in messages.batches(batch):
                 made = [each for message in read for each in await _results(work, message)]
-                for answer in [await self._bridge.send(outlet, each) for each in made]:
-                    await self._bridge.result(answer)
+                try:
+                    for answer in [await self._bridge.send(outlet, each) for each in made]:
+                        await self._bridge.result(answer)
+                except Closed:  # by another task: what was read is not committed, and comes again
+                    break
                 count += len(read)
         return count
 
@@ -237,8 +240,12 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         count = 0
         async with loop:
             async for message in loop:
-                for each in await _results(work, message):
-                    await loop._send(each)
+                made = await _results(work, message)
+                try:
+                    for each in made:
+                        await loop._send(each)
+                except Closed:  # by another task: the message is not committed, and comes again
+                    break
                 count += message.attempt == 1
         return count
 

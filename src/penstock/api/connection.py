@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from penstock.api.durations import Duration
 from penstock.api.encoding import encode
-from penstock.api.errors import ApiError, InvalidArgument, aside
+from penstock.api.errors import ApiError, Closed, InvalidArgument, aside
 from penstock.api.lookup import From, Lookup, start_of
 from penstock.api.message import Headers, Outgoing, Published
 from penstock.api.outlet import Outlet, Ticket
@@ -259,8 +259,11 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
             for read in messages.batches(batch):
                 # All of them before any is sent: if one fails, the others have not been published in vain.
                 made = [each for message in read for each in work.results(work.transform(message), message)]
-                for ticket in [outlet.send_waiting(each) for each in made]:
-                    outlet.wait(ticket)
+                try:
+                    for ticket in [outlet.send_waiting(each) for each in made]:
+                        outlet.wait(ticket)
+                except Closed:  # by another thread: what was read is not committed, and comes again
+                    break
                 count += len(read)
         return count
 
@@ -268,8 +271,12 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         count = 0
         with loop:
             for message in loop:
-                for each in work.results(work.transform(message), message):
-                    loop._send(each)
+                made = work.results(work.transform(message), message)
+                try:
+                    for each in made:
+                        loop._send(each)
+                except Closed:  # by another thread: the message is not committed, and comes again
+                    break
                 count += message.attempt == 1
         return count
 

@@ -8,7 +8,7 @@ except penstock.NotConnected as error:
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -18,6 +18,8 @@ from penstock.client.errors import error_code, refusal
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
+_PROBE: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
+"""ApiVersions, version 0, without a client id."""
 PROBE_S: Final = 1.0
 """How long to look whether somebody listens at an address, when it is to be told why nobody answered."""
 
@@ -323,3 +325,14 @@ def why_unreachable(servers: str) -> str | None:
         else:
             return None
     return reason
+
+
+def speaks_http(servers: str) -> str | None:
+    """The first of the addresses that answers a Kafka request with HTTP; None if none does."""
+    for address in parse_bootstrap(servers):
+        with suppress(OSError), socket.create_connection(address, PROBE_S) as probe:
+            probe.settimeout(PROBE_S)
+            probe.sendall(_PROBE)
+            if probe.recv(4) == b"HTTP":
+                return str(address)
+    return None

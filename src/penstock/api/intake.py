@@ -15,7 +15,7 @@ from confluent_kafka import Message as Arrived
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, explain, kafka_error
-from penstock.api.lookup import Lookup, Wanted, as_kafka
+from penstock.api.lookup import Lookup, Missing, Wanted, as_kafka
 from penstock.api.outlet import heard
 from penstock.api.progress import Offsets
 from penstock.api.settings import TOPIC_PATIENCE_MS, Settings, consumer_config, is_incremental
@@ -33,6 +33,8 @@ PASSING: Final = frozenset(
     }
 )
 """What librdkafka gets over by itself."""
+WAIT_S: Final = 1.0
+"""How often a subscription that waits for a topic looks for it."""
 MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 log = logging.getLogger("penstock.api")
@@ -65,6 +67,8 @@ class Reading:
     processing_timeout_s: float
     is_end_told: bool
     """Whether it matters that everything there is was read."""
+    missing: Missing
+    """What to do about a topic that does not exist."""
 
 
 class Intake:
@@ -83,6 +87,7 @@ class Intake:
             settings, reading.group or f"penstock-alone-{uuid.uuid4()}", reading.processing_timeout_s
         )
         config["enable.partition.eof"] = reading.is_end_told
+        config["allow.auto.create.topics"] = reading.missing == "create"
         self._is_incremental = is_incremental(config)
         self._failure: ApiError | None = None
         self._paused: set[TopicPartition] = set()
@@ -90,6 +95,10 @@ class Intake:
         self._places: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
         self._missing: dict[str, float] = {}  # topics that were not there, and until when that is all right
+        self._awaited: set[str] | None = None
+        """Topics that do not exist yet; None before the first look."""
+        self._late: set[str] = set()
+        """Topics that were created after the first look: all of their messages are new."""
         self.is_joined = False
         """Whether it is known which partitions are ours."""
         self._looked_s = self._polled_s = clock.monotonic_s()
@@ -108,12 +117,12 @@ class Intake:
     def _look(self) -> None:
         """Find the topics and partitions that there are by now."""
         self._looked_s = self._clock.monotonic_s()
-        topics = self._lookup.topics(self._reading.wanted)
-        if not self._topics:
-            self._lookup.summon(self._reading.wanted.names)
+        topics = self._find_topics()
         if self._reading.group is None:
             self._read_alone(topics)
         elif topics != self._topics:
+            if not self._topics:
+                self.is_joined = False
             self._topics = topics
             if topics:
                 self._consumer.subscribe(
@@ -123,8 +132,31 @@ class Intake:
                 self._consumer.unsubscribe()
                 self.is_joined = True  # there is nothing to join for
 
+    def _find_topics(self) -> list[str]:
+        """The topics to read. On the first look those that do not exist are created, or refused."""
+        wanted, missing = self._reading.wanted, self._reading.missing
+        is_first = self._awaited is None
+        absent: set[str] = set()
+        if missing == "wait":
+            absent = set(wanted.names) - self._lookup.existing(wanted.names)
+            self._late |= absent
+        elif is_first and missing == "create":
+            self._lookup.summon(wanted.names)
+        elif is_first:
+            self._lookup.require(wanted.names)
+        if absent and absent != self._awaited:
+            log.warning("topics_awaited topics=%s hint='they do not exist yet'", ",".join(sorted(absent)))
+        self._awaited = absent
+        return [topic for topic in self._lookup.topics(wanted) if topic not in absent]
+
     def _read_alone(self, topics: Sequence[str]) -> None:
-        new = [place for place in self._lookup.partitions(topics) if place not in self._places]
+        found = self._lookup.partitions(topics)
+        gone = [place for place in self._places if place.topic not in topics]
+        if gone:
+            self._consumer.incremental_unassign(_as_partitions(gone))
+            self._let_go(self._listener.lost, gone)
+            self.is_joined = True  # what is created again is new from its beginning
+        new = [place for place in found if place not in self._places]
         # What is made while we read is new from its beginning.
         start = Start(Origin.EARLIEST) if self.is_joined else self._reading.start
         offsets = self._lookup.resolve(start, new)
@@ -134,13 +166,17 @@ class Intake:
             self._consumer.incremental_assign(as_kafka(offsets))
 
     def _look_again(self) -> None:
-        """New topics for a pattern, and new partitions for one that reads alone; a group finds those itself."""
+        """Look for topics that match or are waited for, and for new partitions, which only a group finds itself."""
+        every_s = min(WAIT_S, self._settings.refresh_s) if self._awaited else self._settings.refresh_s
         for topic, until_s in list(self._missing.items()):
             if self._clock.monotonic_s() >= until_s:
                 del self._missing[topic]
-                self._lookup.partitions([topic])  # UnknownTopic, unless it was made meanwhile
-        is_worth_it = self._reading.group is None or self._reading.wanted.pattern is not None
-        if is_worth_it and self._clock.monotonic_s() - self._looked_s >= self._settings.refresh_s:
+                if self._reading.missing == "wait":
+                    every_s = 0.0
+                else:
+                    self._lookup.partitions([topic])  # UnknownTopic, unless it was made meanwhile
+        is_worth_it = self._reading.group is None or self._reading.wanted.pattern or self._reading.missing == "wait"
+        if is_worth_it and self._clock.monotonic_s() - self._looked_s >= every_s:
             try:
                 self._look()
             except ApiError as error:
@@ -256,7 +292,7 @@ class Intake:
         if self._reading.start.origin is Origin.EARLIEST or not partitions:
             return {}  # as librdkafka does by itself
         committed = self._consumer.committed(partitions, self._settings.timeout_s)
-        new = _places([partition for partition in committed if partition.offset < 0])
+        new = _places([found for found in committed if found.offset < 0 and found.topic not in self._late])
         return self._lookup.resolve(self._reading.start, new)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

@@ -3,7 +3,9 @@
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar
 
 from confluent_kafka import (
@@ -25,10 +27,12 @@ from penstock.api.errors import (
     InvalidArgument,
     NotConnected,
     SubscribeFailed,
+    UnknownTopic,
     code_of,
     explain,
     kafka_error,
     nobody_at,
+    speaks_http,
     why_unreachable,
 )
 from penstock.api.settings import Settings, admin_config
@@ -43,10 +47,15 @@ T = TypeVar("T")
 
 From = Literal["earliest", "latest"] | datetime | int
 """Where to begin: an end, a time, an offset, or -N for the last N of each partition."""
+Missing = Literal["error", "wait", "create"]
+"""What a subscription does about a topic that does not exist."""
 Topics = str | Iterable[str] | re.Pattern[str]
 """A topic, several, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
-SUMMON_S: Final = 2.0
-SUMMON_STEP_S: Final = 0.05
+MISSING_S: Final = 2.0
+"""How long a topic that was created a moment ago may be unknown to the broker that is asked."""
+STEP_S: Final = 0.05
+PROMPT_S: Final = 0.5
+"""A broker that has not answered after so long may be a server of something else."""
 _COMING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 """What brokers say of a topic while they make it."""
 _LOADING: Final = frozenset(
@@ -148,10 +157,18 @@ class Lookup:
 
     def check(self) -> None:
         """NotConnected, with the reason, unless a broker answers."""
+        servers, timeout_s = self._settings.servers, self._settings.timeout_s
         try:
-            self._admin.list_topics(timeout=self._settings.timeout_s)
+            with suppress(KafkaException):
+                self._admin.list_topics(timeout=min(PROMPT_S, timeout_s))
+                return
+            if address := speaks_http(servers):  # librdkafka would go on trying
+                raise NotConnected(
+                    f"{address} speaks HTTP, not the Kafka protocol; give the port of Kafka clients (9092, unless "
+                    "`penstock serve --listen` says another)"
+                )
+            self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
-            servers = self._settings.servers
             reason = why_unreachable(servers)
             if reason:
                 raise NotConnected(nobody_at(servers, reason)) from error
@@ -168,17 +185,47 @@ class Lookup:
         found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
         return sorted(name for name in found.topics if wanted.matches(name))
 
-    def summon(self, topics: Collection[str]) -> None:
-        """See that these topics exist. Where the broker makes topics that are asked for, they do from now on.
+    def require(self, topics: Collection[str]) -> None:
+        """Raises UnknownTopic unless all of these topics exist. Creates none."""
+        give_up_s = self._clock.monotonic_s() + min(MISSING_S, self._settings.timeout_s / 2)
+        while absent := sorted(set(topics) - self.existing(topics)):
+            if self._clock.monotonic_s() >= give_up_s:
+                raise self._unknown(absent[0])
+            time.sleep(STEP_S)
 
-        librdkafka's consumers do not ask in that way, as Kafka's own do: who subscribes first would be refused.
+    def _unknown(self, topic: str) -> UnknownTopic:
+        found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
+        alike = get_close_matches(topic, [name for name in found.topics if not name.startswith(INTERNAL)], 1)
+        meant = f" (there is {alike[0]!r})" if alike else ""
+        return UnknownTopic(
+            f"topic {topic!r} does not exist{meant}; create it with `penstock topic create`, or give missing='wait' "
+            "to read it once it is created, or missing='create'"
+        )
+
+    def existing(self, topics: Collection[str]) -> set[str]:
+        """Those of these topics that exist. Creates none."""
+        found = set()
+        for topic, answer in self._describe(topics).items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if kafka_error(error).code() not in _COMING:
+                    raise self._refused(kafka_error(error), f"topic {topic!r}") from error
+            else:
+                found.add(topic)
+        return found
+
+    def summon(self, topics: Collection[str]) -> None:
+        """Have the broker create those of these topics that do not exist, if it creates topics that are asked for.
+
+        librdkafka's consumers do not ask in that way, as Kafka's own do.
         """
-        give_up_s = self._clock.monotonic_s() + min(SUMMON_S, self._settings.timeout_s / 2)
+        give_up_s = self._clock.monotonic_s() + min(MISSING_S, self._settings.timeout_s / 2)
         for topic in topics:
             while error := self._ask_for(topic):
                 if error.code() not in _COMING or self._clock.monotonic_s() >= give_up_s:
                     raise explain(error, f"topic {topic!r}", SubscribeFailed)
-                time.sleep(SUMMON_STEP_S)
+                time.sleep(STEP_S)
 
     def _ask_for(self, topic: str) -> KafkaError | None:
         timeout_s = self._settings.timeout_s
@@ -215,14 +262,19 @@ class Lookup:
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """All partitions of these topics. UnknownTopic if one does not exist."""
-        if not topics:
-            return []
-        answers = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._settings.timeout_s)
         found: list[TopicPartition] = []
-        for topic, answer in answers.items():
+        for topic, answer in self._describe(topics).items():
             described = self._ask(answer.result, f"topic {topic!r}")
             found += [TopicPartition(topic, partition.id) for partition in described.partitions]
         return sorted(found)
+
+    def _describe(self, topics: Collection[str]) -> dict[str, Any]:
+        if not topics:
+            return {}
+        answers: dict[str, Any] = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=self._settings.timeout_s
+        )
+        return answers
 
     def resolve(self, start: Start, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset to begin at in each partition."""
@@ -255,7 +307,7 @@ class Lookup:
         while (error := self._move(group, offsets)) is not None:
             if error.code() not in _LOADING or self._clock.monotonic_s() >= give_up_s:
                 raise self._refused(error, f"moving group {group!r}")
-            time.sleep(SUMMON_STEP_S)
+            time.sleep(STEP_S)
 
     def _move(self, group: str, offsets: Mapping[TopicPartition, int]) -> KafkaError | None:
         request = ConsumerGroupTopicPartitions(group, as_kafka(offsets))

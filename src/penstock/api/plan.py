@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, get_args
 from uuid import uuid4
 
 from penstock.api.commits import Commits, CommitsAfter, CommitsBefore, NoCommits
@@ -13,7 +13,7 @@ from penstock.api.exactly_once import CommitsWithin
 from penstock.api.feed import Feed
 from penstock.api.handled import HandledStore, IdempotentBy, handling
 from penstock.api.intake import Intake, Reading
-from penstock.api.lookup import From, Topics, Wanted, start_of
+from penstock.api.lookup import From, Missing, Topics, Wanted, start_of
 from penstock.api.progress import Progress
 from penstock.api.resources import Resources
 from penstock.api.settings import Delivery, check_positive
@@ -146,8 +146,12 @@ def reading_of(
     prefetch: int,
     processing_timeout_s: float,
     idle_timeout_s: float | None,
+    missing: Missing,
 ) -> Reading:
     check_positive("prefetch", prefetch)
+    if missing not in get_args(Missing):
+        known = ", ".join(map(repr, get_args(Missing)))
+        raise InvalidArgument(f"missing={missing!r} is not known; give one of {known}")
     check_positive("processing_timeout_s", processing_timeout_s)
     return Reading(
         wanted=Wanted(topics),
@@ -156,4 +160,5 @@ def reading_of(
         prefetch=prefetch,
         processing_timeout_s=processing_timeout_s,
         is_end_told=idle_timeout_s is not None,
+        missing=missing,
     )

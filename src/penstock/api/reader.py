@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from penstock.api.errors import InvalidArgument
 from penstock.api.handled import IdempotentBy
-from penstock.api.lookup import From, Topics
+from penstock.api.lookup import From, Missing, Topics
 from penstock.api.plan import (
     BATCH,
     BATCH_S,
@@ -70,6 +70,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         prefetch: int = PREFETCH,
         commit_every_s: float = COMMIT_EVERY_S,
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+        missing: Missing = "error",
     ) -> Messages:
         """Read messages, sharing them with the other members of a group, or alone without one.
 
@@ -84,10 +85,11 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         idempotent_by, store: see docs/delivery.md.
         max_in_flight above 1: messages may be worked on at the same time, and each says when it is done().
         prefetch: how many are taken at a time; at-most-once may lose as many in a crash. processing_timeout_s: who
-        needs longer for a message is given up by the group. In tasks: `async for`.
+        needs longer for a message is given up by the group. missing: what to do about a topic that does not exist:
+        "error" raises UnknownTopic, "wait" reads it once it is created, "create" creates it. In tasks: `async for`.
         """
         plan = SubscribePlan(
-            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s),
+            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
             wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight),
             delivery=delivery_of(delivery, self._settings, Delivery.AT_LEAST_ONCE),
             commit_every_s=commit_every_s,
@@ -111,6 +113,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         batch_s: float = BATCH_S,
         transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+        missing: Missing = "error",
     ) -> Loop:
         """A loop whose results count together with its reading: both, or neither.
 
@@ -124,7 +127,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         """
         prefetch = max(1, min(batch, PREFETCH))
         plan = ExactlyOncePlan(
-            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s),
+            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
             wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
             transactional_id=transactional_id_of(transactional_id, group),
             transaction_timeout_s=transaction_timeout_s,
@@ -150,6 +153,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         batch_s: float = BATCH_S,
         transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
+        missing: Missing = "error",
     ) -> Count:
         """Read, transform, publish, until Ctrl-C, `limit` or `idle_timeout_s`; how many messages were read.
 
@@ -173,6 +177,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
                 batch_s=batch_s,
                 transaction_timeout_s=transaction_timeout_s,
                 processing_timeout_s=processing_timeout_s,
+                missing=missing,
             )
             return self._pass_through(loop, Work(transform, to))
         if transactional_id is not None:
@@ -186,5 +191,6 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
             limit=limit,
             idle_timeout_s=idle_timeout_s,
             processing_timeout_s=processing_timeout_s,
+            missing=missing,
         )
         return self._pass_on(messages, Work(transform, to), batch, promised)

@@ -174,7 +174,7 @@ def consumer_config(settings: Settings, group: str, processing_timeout_s: float)
         # Where to begin is found out by us. This is for offsets that were trimmed away: the rest is still wanted.
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
-        "allow.auto.create.topics": True,
+        "allow.auto.create.topics": False,
         "group.id": group,
         "max.poll.interval.ms": processing_timeout_ms,
         **admin_config(settings),

@@ -31,7 +31,10 @@ def through_views(reading: Reading, where: str, lookup: Lookup) -> Reading:
     """The same reading, of the records that match: each topic is read through a view, which is made if need be."""
     idle_s = max(AD_HOC_IDLE_S, 2 * reading.processing_timeout_s)
     names = []
-    lookup.summon(reading.wanted.names)
+    if reading.missing == "create":
+        lookup.summon(reading.wanted.names)
+    else:
+        lookup.require(reading.wanted.names)
     for topic in reading.wanted.names:
         names.append(ad_hoc_name(topic, where.strip()))
         configs = {VIEW_OF: topic, VIEW_WHERE: where.strip(), VIEW_IDLE_MS: str(int(1000 * idle_s))}
@@ -47,3 +50,5 @@ def check_where(where: str | None, reading: Reading) -> None:
         raise InvalidArgument(f"where={where!r} is no condition; write for example where=\"tag = 'eu'\"")
     if reading.wanted.pattern is not None:
         raise InvalidArgument("where= needs topics by their names: views are made of them, not of patterns")
+    if reading.missing == "wait":
+        raise InvalidArgument("where= needs topics that exist: missing='wait' does not go together with it")

@@ -216,7 +216,10 @@ class Connection(asyncio.BufferedProtocol):
         while self._filled - at >= LENGTH.size:
             (size,) = LENGTH.unpack_from(self._buffer, at)
             if not LENGTH.size <= size <= RESPONSE_BYTES_MAX:
-                self._break(ConnectionLost(f"{self.address} sent an answer of {size} bytes: it does not speak Kafka"))
+                what = f"an answer of {size} bytes: it does not speak Kafka"
+                if bytes(self._buffer[at : at + LENGTH.size]) == b"HTTP":
+                    what = "HTTP: give the port of Kafka clients (9092, unless --listen says another)"
+                self._break(ConnectionLost(f"{self.address} sent {what}"))
                 return
             end = at + LENGTH.size + size
             have = self._buffer[at + LENGTH.size : min(end, self._filled)]

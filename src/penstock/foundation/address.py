@@ -1,6 +1,7 @@
 """Where something listens."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,18 @@ class Address:
         'queue.example.org:9324'
         """
         return Address(host=host, port=self.port) if self.host in ("0.0.0.0", "::") else self
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can connect.
+
+        >>> Address.parse("localhost:9092").is_local, Address.parse("0.0.0.0:9092").is_local
+        (True, False)
+        """
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -22,6 +22,7 @@ from penstock.network import gate
 from penstock.network.binding import is_scarce_for
 from penstock.network.large import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
 from penstock.network.responses import ResponseSender
+from penstock.network.wrong_port import answer_http
 from penstock.wire.codec import decode
 from penstock.wire.frames import (
     HEADER_BYTES_MIN,
@@ -294,7 +295,9 @@ class KafkaConnection(ResponseSender):
         size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else HEADER_BYTES_MIN
         limit = self._listener.frame_bytes_max
         if not HEADER_BYTES_MIN <= size <= limit:
-            self.close("frame_size", f"{size} bytes, at least {HEADER_BYTES_MIN} and at most {limit} are read")
+            answer = answer_http(rest, self._listener.http)
+            detail = f"{size} bytes, at least {HEADER_BYTES_MIN} and at most {limit} are read"
+            self.close("frame_size" if answer is None else "http", detail, answer)
         elif size <= REST_BYTES_MAX:
             self._rest = bytes(rest)
             self._state |= gate.HAS_REST

@@ -89,7 +89,7 @@ class HttpListener:
         self.connections_max = connections_max
         self.connections: Final[set[HttpConnection]] = set()
         self.refused: Callable[[str], None] = lambda kind: None
-        self.is_stopping = False
+        self.kafka, self.is_stopping = "", False  # `kafka`: where Kafka clients are told to go
         self._emptied = asyncio.Event()
 
     def __call__(self) -> "HttpConnection":
@@ -135,7 +135,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_s = IDLE_S
         self._body: LargeBody | None = None
         """On its way in, if it is large."""
-        self._reader = RequestReader(self)
+        self._reader = RequestReader(self, listener.kafka)
         self._unparsed: bytes | memoryview = b""
         """Received, and left for the next turn."""
         self._turn_ends_s = 0.0

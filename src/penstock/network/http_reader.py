@@ -11,6 +11,7 @@ import httptools
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.http import HttpRequest
+from penstock.network.wrong_port import explain_bytes
 
 BODY_BYTES_MAX: Final = 4 << 20
 LARGE_BYTES: Final = 64 << 10
@@ -54,8 +55,10 @@ class RequestHandler(Protocol):
 class RequestReader:
     """Turns the bytes of one connection into requests."""
 
-    def __init__(self, handler: RequestHandler) -> None:
+    def __init__(self, handler: RequestHandler, kafka: str) -> None:
+        """`kafka`: where Kafka clients are told to go."""
         self._handler = handler
+        self._kafka = kafka
         self._parser = httptools.HttpRequestParser(self)
         self.is_reading = False
         """A request has begun and is not complete."""
@@ -94,7 +97,8 @@ class RequestReader:
         except httptools.HttpParserUpgrade:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "this server has nothing to upgrade to") from None
         except httptools.HttpParserError as error:
-            reason = f"not an HTTP request: {error.__context__ or error}"
+            what = explain_bytes(data, self._kafka) or error.__context__ or error
+            reason = f"this port speaks HTTP, and that is not a request of it: {what}"
             raise BadRequest(HTTPStatus.BAD_REQUEST, reason) from None
         if self.is_reading:
             self._fed_bytes += len(data)

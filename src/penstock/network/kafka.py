@@ -50,6 +50,8 @@ class KafkaListener:
         self.idle_s: float = broker.configs["connections.max.idle.ms"] / 1000
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._broker_configs = broker.image.broker_configs
+        self.http = ""
+        """Where clients of HTTP are told to go."""
         self._all_gone: asyncio.Event | None = None
         self._routes: dict[tuple[int, int], Route | None] = {}
 

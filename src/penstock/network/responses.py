@@ -52,13 +52,17 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self._out: list[Buffer] = []
         self._out_bytes = 0
 
-    def close(self, kind: str, detail: str = "") -> None:
-        """Close at once: what the peer sent or does cannot be answered. `kind` is one of a few, for counting."""
+    def close(self, kind: str, detail: str = "", answer: bytes | None = None) -> None:
+        """Close: what the peer sent or does cannot be answered, except by `answer`. `kind` is for counting."""
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
             self._state |= gate.STOPPED  # what else it sent is not handled any more
-            self._transport.abort()
+            if answer is None:
+                self._transport.abort()
+            else:
+                self._transport.write(answer)
+                self._transport.close()
 
     def finish(self) -> None:
         """Close once everything that was answered is written."""

@@ -6,7 +6,9 @@ ten thousand does not keep them waiting.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import Final, NamedTuple
 
 from penstock.cluster.image import Place, Topic
@@ -94,6 +96,9 @@ class ReplicaLogs:
         self._is_closing = False
         self._is_well = True
         self._then: Callable[[bool], None] = lambda is_well: None
+        self._grants = Lock()
+        self._granted = 0
+        """Descriptors of logs that jobs are creating: they are taken, though some are not in use yet."""
 
     def is_busy(self, path: str) -> bool:
         return path in self._busy
@@ -181,17 +186,30 @@ class ReplicaLogs:
             self.remove_now(anew)
             lost.difference_update(anew)
         fresh = {spec.path for spec in specs if not folder.is_made(spec.path)}
-        too_many = set(sorted(fresh)[folder.disk.room() // OPEN_JOBS :]) if fresh else set()
-        not_made = dict.fromkeys(too_many, NO_DESCRIPTORS)
-        try:
-            folder.make(sorted(fresh - too_many))
-        except StorageError as error:
-            not_made = dict.fromkeys(fresh, str(error))
-        opened = [(replica, self._open_replica(replica, lost, fresh, not_made)) for replica in batch]
+        with self._granting(len(fresh)) as count:
+            too_many = sorted(fresh)[count:]
+            not_made = dict.fromkeys(too_many, NO_DESCRIPTORS)
+            try:
+                folder.make(sorted(fresh.difference(too_many)))
+            except StorageError as error:
+                not_made = dict.fromkeys(fresh, str(error))
+            opened = [(replica, self._open_replica(replica, lost, fresh, not_made)) for replica in batch]
         put_off = [logs[0].reason for _, logs in opened if logs[0].is_put_off]
         if put_off:
             logger.warning("partitions_not_made count=%d reason=%r", len(put_off), put_off[0])
         return opened
+
+    @contextmanager
+    def _granting(self, wanted: int) -> Iterator[int]:
+        """How many of the wanted descriptors may be used by this job; other jobs get what is left."""
+        with self._grants:
+            count = max(0, min(wanted, self.folder.disk.room() - self._granted)) if wanted else 0
+            self._granted += count
+        try:
+            yield count
+        finally:
+            with self._grants:
+                self._granted -= count
 
     def _open_replica(
         self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]

@@ -271,7 +271,7 @@ async def test_what_is_no_http_is_said_to_be_none() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"\x00\x00\x00\x10not http at all\r\n\r\n")
         assert (await client.head())[0] == 400
-        assert (await client.rest()).startswith(b"not an HTTP request")
+        assert (await client.rest()).startswith(b"this port speaks HTTP")
 
 
 async def test_what_came_before_nonsense_is_answered_first() -> None:

@@ -25,7 +25,7 @@ class Handler:
     def __init__(self) -> None:
         self.heads: list[tuple[int, bool]] = []
         self.requests: list[HttpRequest] = []
-        self.reader = RequestReader(self)
+        self.reader = RequestReader(self, "127.0.0.1:9092")
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
         self.heads.append((body_bytes, expects_continue))

@@ -1,0 +1,37 @@
+"""Answers for clients that speak another protocol than the port does: where theirs is spoken."""
+
+from typing import Final
+
+from penstock.wire.schema import Buffer
+
+_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+"""The first four bytes of requests of HTTP. As the size of a Kafka request each is above 1 GB."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
+
+def answer_http(start: Buffer, http: str) -> bytes | None:
+    """What the Kafka port answers a request of HTTP; None if `start` does not begin one.
+
+    >>> answer_http(b"GET /healthz HTTP/1.1", "127.0.0.1:9324").decode().splitlines()[-1]
+    'this port speaks the Kafka protocol; HTTP (queues, health, metrics) is at 127.0.0.1:9324'
+    """
+    if bytes(start[:4]) not in _METHODS:
+        return None
+    body = f"this port speaks the Kafka protocol; HTTP (queues, health, metrics) is at {http}\n".encode()
+    head = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def explain_bytes(start: Buffer, kafka: str) -> str:
+    """What the HTTP port says of bytes that are not HTTP; empty if they are of no protocol that is known here.
+
+    >>> explain_bytes(bytes.fromhex("0000002300120004"), "127.0.0.1:9092")
+    'it looks like the Kafka protocol, which is spoken at 127.0.0.1:9092'
+    """
+    first = bytes(start[:2])
+    if first == _TLS_HANDSHAKE:
+        return "it looks like TLS, which is not spoken here; use http://"
+    # The size of a request, which is below 16 MB for the first one of every client.
+    if first[:1] == b"\0":
+        return f"it looks like the Kafka protocol, which is spoken at {kafka}"
+    return ""
