@@ -170,6 +170,7 @@ def test_a_move_is_seen_while_it_is_under_way_and_taken_back(trio: ClusterProces
     assert partitions(trio, "slow")[0].isr in ((2, 3), (3, 2))
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_move_that_somebody_takes_back_is_told(trio: ClusterProcesses, trio_cli: Cli) -> None:
     create(trio, "taken")
     trio_cli.ok("cluster", "reassign", "--partition", "taken-0=1", "--execute")
@@ -255,6 +256,7 @@ def test_a_broker_comes_gets_its_share_and_goes(own_cluster: Callable[[], Cluste
     assert len(Direct(cluster.bootstrap).values("orders")) == 50
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_lost_is_replaced_by_the_others(own_cluster: Callable[[], ClusterProcesses]) -> None:
     cluster = own_cluster()
     create(cluster, "orders", 6, 2)

@@ -102,6 +102,7 @@ def test_a_cluster_starts_stops_in_order_and_is_the_same_when_it_starts_again(
     all_gone(again.pids)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_is_left_running_when_dev_itself_is_killed(start: Start) -> None:
     dev = start("--brokers", "2")
@@ -142,6 +143,7 @@ def test_when_no_broker_is_left_dev_ends_with_an_error(start: Start) -> None:
     assert dev.file is None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_with_restart_a_broker_and_the_store_that_die_come_back(start: Start) -> None:
     dev = start("--restart", "--brokers", "2")
@@ -211,6 +213,7 @@ def test_nothing_is_left_of_a_cluster_that_is_stopped_while_it_starts(tmp_path: 
     assert not (folder / "cluster.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_told_twice_to_stop_it_waits_for_nobody(start: Start) -> None:
     dev = start("--brokers", "2")

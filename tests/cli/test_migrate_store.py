@@ -116,6 +116,7 @@ def test_everything_is_there_afterwards(kind: str, server: Callable[[str], Ensem
             check(moved.bootstrap, *before)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_any_time_it_is_finished_by_the_next_run(server: Callable[[str], Ensemble], tmp_path: Path) -> None:
     url = server("etcd").url("/killed")

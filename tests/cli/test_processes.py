@@ -130,6 +130,7 @@ def test_brokers_are_started_kept_running_and_stopped_in_order(
     assert "left_as_a_leader" not in processes.errors.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_brokers_leave_when_their_supervisor_is_killed(
     etcd: EtcdEnsemble, tmp_path: Path, started: list[Processes]

@@ -120,7 +120,7 @@ def finish(message: Message) -> None:
         message.done()
 
 
-@pytest.mark.parametrize("fault", ["stopped", "killed", pytest.param("silent", marks=SLOW)])
+@pytest.mark.parametrize("fault", [pytest.param("stopped", marks=SLOW), "killed", pytest.param("silent", marks=SLOW)])
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=SLOW)])
 def test_an_exactly_once_loop_survives_its_broker(place: Place, source: str, fault: str, protocol: str) -> None:
     target, group = new_topic(place.servers), new_group()
@@ -353,7 +353,8 @@ def test_a_worker_of_a_queue_survives_its_broker(place: Place, fault: str, concu
         wait_until(lambda: mq.queue(name).counts().total == 0, "every job to be deleted")
 
 
-@pytest.mark.parametrize("fault", [pytest.param("stopped", marks=SLOW), "killed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["stopped", "killed"])
 def test_a_worker_of_a_queue_in_tasks_survives_its_broker(place: Place, fault: str) -> None:
     seen: Counter[int] = Counter()
     with connect(place.servers) as mq:

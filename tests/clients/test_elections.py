@@ -122,6 +122,7 @@ def test_a_topic_that_allows_it_goes_on_without_what_is_lost(cluster: ClusterPro
     assert values(confluent, "orders", 1) == [b"both"]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_allows_it_goes_on_too(cluster: ClusterProcesses) -> None:
     place(ConfluentDriver(cluster.bootstrap), "orders", [1, 2])
     lose(cluster, "orders")

@@ -30,7 +30,7 @@ def create_all(raw: RawClient, names: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize(("members", "topics"), SIZES)
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("assignor", [pytest.param("uniform", marks=pytest.mark.slow), "range"])
 def test_members_with_other_subscriptions_do_not_hold_the_loop(
     members: int, topics: int, assignor: str, own_target: Callable[..., BrokerProcess]
 ) -> None:

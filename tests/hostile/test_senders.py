@@ -60,7 +60,7 @@ def test_large_requests_beyond_the_budget_wait_for_their_turn(own_target: Callab
 
 def test_thousands_of_requests_in_one_read_let_others_have_their_turn(target: BrokerProcess, probe: Probe) -> None:
     hello = b"".join(request_frame(ApiVersionsRequest(), 0, 7, ""))
-    count = 40_000
+    count = 20_000
     with probe.watch("pipelined-requests"), RawClient(target.address) as raw:
         raw.socket.settimeout(90.0)
         sender = threading.Thread(target=raw.socket.sendall, args=(hello * count,))
