@@ -40,7 +40,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
-from penstock.network.advertising import advertised
+from penstock.network.advertising import advertised, place_settings
 from penstock.network.binding import bind
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
@@ -295,7 +295,9 @@ class Node:
         `failed`: logs with a failed fsync, which may lack what was not synced."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
         address = advertised(settings.advertise, self.listen)
-        configs.note(ADVERTISED_HTTP, str(self.http.found_at(address.host)))
+        place = place_settings(settings.node_id, self.listen, address, self.http, settings.data_dir)
+        for name, text in place.items():
+            configs.note(name, text)
         identity = Identity(
             node_id=settings.node_id,
             host=address.host,

@@ -228,11 +228,13 @@ def test_a_file_is_read_and_options_win(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text(
         'listen = "0.0.0.0:1"\nnode_id = 0\nsession_s = 3\ndata_dir = "d"\n'
-        '[broker]\n"auto.create.topics.enable" = false\n"log.retention.ms" = 5\n"x" = "y"\n'
+        '[broker]\n"auto.create.topics.enable" = false\n"log.retention.ms" = 5\n"num.partitions" = 3\n'
     )
-    found = read_settings(read_values(file, {"listen": "127.0.0.1:2", "data_dir": Path("e")}), {"x": "z"})
+    values = read_values(file, {"listen": "127.0.0.1:2", "data_dir": Path("e")})
+    found, warnings = read_settings(values, {"num.partitions": "2"})
     assert (str(found.listen), found.node_id, found.session_s, found.data_dir) == ("127.0.0.1:2", 0, 3.0, Path("e"))
-    assert found.settings == {"auto.create.topics.enable": "false", "log.retention.ms": "5", "x": "z"}
+    assert found.settings == {"auto.create.topics.enable": "false", "log.retention.ms": "5", "num.partitions": "2"}
+    assert warnings == []
 
 
 def test_a_file_that_is_no_text_is_misuse(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def settings_of(arguments: list[str]) -> NodeSettings:
     options = {name: value for name, value in parameters.items() if value is not None}
     for name in ("log_level", "config"):
         options.pop(name, None)
-    settings = read_settings(read_values(None, options), pairs)
+    settings, warnings = read_settings(read_values(None, options), pairs)
+    assert warnings == []
     BROKER_SETTINGS.parse(settings.settings)
     return settings
 

@@ -70,9 +70,50 @@ def _topic_defaults() -> list[Setting]:
     return list(found.values())
 
 
+_NO_EFFECT: Final = "Accepted, and without effect here: "
+_IDLE_SETTINGS: Final = (
+    number("background.threads", 10, 1, f"{_NO_EFFECT}a broker runs on one event loop."),
+    number("num.io.threads", 8, 1, f"{_NO_EFFECT}a broker runs on one event loop."),
+    number("num.network.threads", 3, 1, f"{_NO_EFFECT}a broker runs on one event loop."),
+    number("num.recovery.threads.per.data.dir", 2, 1, f"{_NO_EFFECT}logs are opened on two threads."),
+    number("num.replica.fetchers", 1, 1, f"{_NO_EFFECT}one connection fetches from each leader."),
+    number("log.cleaner.threads", 1, 0, f"{_NO_EFFECT}one log is compacted at a time."),
+    number(
+        "log.cleaner.dedupe.buffer.size",
+        128 << 20,
+        1,
+        f"{_NO_EFFECT}log.cleaner.keys.max bounds the memory of compaction.",
+        Kind.LONG,
+    ),
+    number("log.cleaner.io.buffer.size", 512 << 10, 0, f"{_NO_EFFECT}compaction reads batch by batch."),
+    Setting(
+        name="log.cleaner.io.buffer.load.factor",
+        kind=Kind.DOUBLE,
+        default="0.9",
+        doc=f"{_NO_EFFECT}log.cleaner.keys.max bounds the memory of compaction.",
+    ),
+    Setting(
+        name="log.cleaner.io.max.bytes.per.second",
+        kind=Kind.DOUBLE,
+        default="1.7976931348623157E308",
+        doc=f"{_NO_EFFECT}compaction is not throttled.",
+    ),
+    number("max.connections.per.ip", INT_MAX, 0, f"{_NO_EFFECT}max.connections bounds all connections together."),
+    Setting(
+        name="max.connections.per.ip.overrides",
+        kind=Kind.STRING,
+        default="",
+        doc=f"{_NO_EFFECT}max.connections bounds all connections together.",
+    ),
+    number("max.connection.creation.rate", INT_MAX, 0, f"{_NO_EFFECT}new connections are not throttled."),
+)
+"""Settings that operators of Kafka change while brokers run."""
+WITHOUT_EFFECT: Final = frozenset(entry.name for entry in _IDLE_SETTINGS)
+
 BROKER_SETTINGS: Final = Table(
     [
         *OWN_SETTINGS,
+        *_IDLE_SETTINGS,
         *CLUSTER_SETTINGS,
         *REPLICATION_SETTINGS,
         *GROUP_SETTINGS,

@@ -22,8 +22,10 @@ from penstock.cli.log_bounds import LogBounds
 from penstock.cli.serve_settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
 from penstock.coordination.store import StoreUnavailable
 from penstock.foundation.collector import Collector
-from penstock.foundation.errors import PenstockError, StorageError
+from penstock.foundation.errors import InvalidConfig, PenstockError, StorageError
 from penstock.node import Node, NodeSettings
+
+logger = logging.getLogger(__name__)
 
 ROOM_BYTES_MIN: Final = 1 << 20
 """A broker that fails to start on a disk with less room than this fails because of it."""
@@ -58,6 +60,7 @@ class CannotStart(PenstockError):
     metavar="NAME=VALUE",
     help="A broker setting, by Kafka's name. Repeat for more.",
 )
+@click.option("--strict-config", is_flag=True, default=None, help="Refuse settings in the file that are not known.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
@@ -72,6 +75,7 @@ def serve(
     store: str | None,
     processes: int | None,
     pairs: list[tuple[str, str]],
+    strict_config: bool | None,
     config: Path | None,
     log_level: str,
 ) -> None:
@@ -86,9 +90,10 @@ def serve(
       penstock serve --config penstock.toml --set log.retention.ms=86400000
       penstock serve --http 0.0.0.0:9324 --credentials keys.yaml
 
-    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes;
-    also session_s) and, in a table [broker], Kafka's broker settings by name, for example
-    "log.retention.ms" = 86400000. Options given here win over the file.
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes,
+    strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name, for example
+    "log.retention.ms" = 86400000. Options given here win over the file. A setting of Kafka's that has no effect, or
+    that is not known, is reported in the log; one about security or durability that is not supported is refused.
     """
     options = {
         "data_dir": data_dir,
@@ -99,12 +104,14 @@ def serve(
         "node_id": node_id,
         "store": store,
         "processes": processes,
+        "strict_config": strict_config,
     }
     try:
         values = read_values(config, {name: value for name, value in options.items() if value is not None})
-        settings, count = read_settings(values, dict(pairs)), read_processes(values)
+        settings, warnings = read_settings(values, dict(pairs))
+        count = read_processes(values)
         work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
-    except ValueError as error:
+    except (ValueError, InvalidConfig) as error:
         raise click.UsageError(str(error)) from error
     who = f"node={settings.node_id}" if count == 1 else f"processes={count}"
     logging.basicConfig(
@@ -114,6 +121,8 @@ def serve(
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogBounds(time.monotonic))
+    for warning in warnings:
+        logger.warning("setting_ignored reason=%r", warning)
     try:
         uvloop.run(work)
     except PenstockError as error:

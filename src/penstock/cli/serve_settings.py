@@ -2,16 +2,18 @@
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from penstock.broker.kafka_settings import understand
 from penstock.node import Address, NodeSettings
 
 PROCESSES_MAX: Final = 64
 NODE_ID_MAX: Final = 2**31 - 1
 BROKER: Final = "broker"
+STRICT: Final = "strict_config"
 
 
 class Key(NamedTuple):
@@ -51,6 +53,12 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
 _ADDRESS: Final = Key(_address, 'HOST:PORT with a port from 0 to 65535, such as "127.0.0.1:9092"')
 KEYS: Final = {
     "data_dir": Key(_path, 'the path of a folder, such as "/var/lib/penstock"'),
@@ -61,6 +69,7 @@ KEYS: Final = {
     "node_id": Key(_whole(0, NODE_ID_MAX), f"a whole number from 0 to {NODE_ID_MAX}"),
     "store": Key(_text, 'a URL such as "etcd://host:2379/penstock", or "embedded"'),
     "session_s": Key(_seconds, "a number of seconds above 0"),
+    STRICT: Key(_flag, "true or false"),
     "processes": Key(_whole(1, PROCESSES_MAX), f"a whole number from 1 to {PROCESSES_MAX}"),
 }
 
@@ -125,10 +134,57 @@ def _shown(value: Any) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def read_settings(values: dict[str, Any], broker: dict[str, str]) -> NodeSettings:
-    """How a node runs. `broker`: settings that win over those of the file."""
-    found = {name: value for name, value in values.items() if name not in (BROKER, "processes")}
-    return NodeSettings(settings=values.get(BROKER, {}) | broker, **found)
+def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeSettings, list[str]]:
+    """How a node runs, and what to warn of. `broker`: settings that win over those of the file.
+
+    Settings of the file that are not known are refused if it is strict; those of the command line always are. Raises
+    InvalidConfig and ValueError.
+    """
+    in_file: dict[str, str] = values.get(BROKER, {})
+    found = {name: value for name, value in values.items() if name not in (BROKER, STRICT, "processes")}
+    of_file, of_options = understand(in_file, is_strict=values.get(STRICT, False)), understand(broker, is_strict=True)
+    for name, value in _node_values(in_file | broker).items():
+        found.setdefault(name, value)
+    settings = NodeSettings(settings=of_file.settings | of_options.settings, **found)
+    return settings, of_file.warnings + of_options.warnings
+
+
+def _node_values(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Kafka's settings that are options of `serve`, as those."""
+    found: dict[str, Any] = {}
+    for name in ("log.dir", "log.dirs"):  # the second one wins, as in Kafka
+        if name in settings:
+            folders = [part.strip() for part in settings[name].split(",") if part.strip()]
+            if len(folders) != 1:
+                raise ValueError(f"{name}={settings[name]} is not allowed; a broker keeps everything in one folder")
+            found["data_dir"] = Path(folders[0])
+    for name in ("broker.id", "node.id"):
+        if settings.get(name, "-1").strip() != "-1":  # which has Kafka choose a number
+            found["node_id"] = _read("node_id", _number(settings[name]), f"{name}=")
+    for name, option in (("listeners", "listen"), ("advertised.listeners", "advertise")):
+        if name in settings:
+            found[option] = _listener(name, settings[name], settings.get("controller.listener.names", ""))
+    return found
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() else text
+
+
+def _listener(name: str, text: str, controllers: str) -> Address:
+    """The one listener for clients. `controllers`: names of listeners that are skipped.
+
+    >>> str(_listener("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093", "CONTROLLER"))
+    '0.0.0.0:9092'
+    """
+    skipped = {each.strip().upper() for each in controllers.split(",")}
+    listeners = [each.strip().partition("://") for each in text.split(",")]
+    found = [(protocol.upper(), address) for protocol, _, address in listeners if protocol.upper() not in skipped]
+    if [protocol for protocol, _ in found] != ["PLAINTEXT"]:
+        raise ValueError(f"{name}={text} is not supported; one listener is, such as PLAINTEXT://127.0.0.1:9092")
+    ((_, address),) = found
+    # As in Kafka, no host means every address of this machine.
+    return Address.parse(f"0.0.0.0{address}" if address.startswith(":") else address)
 
 
 def read_processes(values: dict[str, Any]) -> int:

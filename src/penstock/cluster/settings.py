@@ -4,6 +4,11 @@ from typing import Final
 
 from penstock.foundation.settings import Kind, Setting, number, switch
 
+NODE_ID: Final = "node.id"
+BROKER_ID: Final = "broker.id"
+LISTENERS: Final = "listeners"
+ADVERTISED_LISTENERS: Final = "advertised.listeners"
+LOG_DIRS: Final = "log.dirs"
 CORDONED: Final = "cordoned.log.dirs"
 ADVERTISED_HTTP: Final = "advertised.http"
 
@@ -46,5 +51,15 @@ PLACE_SETTINGS: Final = (
         doc="Where clients reach queues, if it is not where this broker listens: HOST:PORT, or the URL of what "
         "stands in front of all brokers.",
     ),
+    Setting(name=NODE_ID, kind=Kind.INT, default="0", doc="The number of this broker (--node-id)."),
+    Setting(name=BROKER_ID, kind=Kind.INT, default="0", doc="The number of this broker, under Kafka's older name."),
+    Setting(name=LISTENERS, kind=Kind.LIST, default="", doc="Where this broker listens (--listen)."),
+    Setting(
+        name=ADVERTISED_LISTENERS,
+        kind=Kind.LIST,
+        default="",
+        doc="The address that clients and other brokers are told (--advertise).",
+    ),
+    Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="Where everything is kept (--data-dir)."),
 )
 """Read once, when the process starts."""

@@ -1,0 +1,212 @@
+"""Kafka's broker settings in a file or on the command line: what they mean here.
+
+Some are settings of Penstock in another unit. Some have no effect here, which is reported. Some are about security or
+durability and not supported: the broker does not start, nor with a name that looks like one of them. A name that is
+not known at all is reported, with the one that was probably meant.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from penstock.broker.settings import BROKER_SETTINGS, WITHOUT_EFFECT
+from penstock.foundation.errors import InvalidConfig
+from penstock.foundation.settings import LONG_MAX, Kind, Setting
+
+_HOUR_MS: Final = 3_600_000
+IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", _HOUR_MS),
+    "log.roll.hours": ("log.roll.ms", _HOUR_MS),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
+    "log.flush.scheduler.interval.ms": ("log.flush.interval.ms", 1),
+}
+"""The setting that each is another word for, and how many of its units it has. Where two are given, Kafka's order is
+kept: milliseconds before minutes before hours."""
+
+NODE_NAMES: Final = frozenset({"log.dirs", "log.dir", "node.id", "broker.id", "listeners", "advertised.listeners"})
+"""Settings that are options of `penstock serve` under other names (cli/serve_settings.py)."""
+
+_FAMILIES: Final = (
+    "controller.",
+    "group.coordinator.",
+    "group.streams.",
+    "internal.metadata.",
+    "kafka.metrics.",
+    "metadata.",
+    "metric.",
+    "metrics.",
+    "remote.",
+    "share.coordinator.",
+    "zookeeper.",
+)
+"""What the names of Kafka's settings begin with that are about parts which Penstock does not have."""
+
+_NAMES: Final = frozenset(
+    [
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        "add.partitions.to.txn.retry.backoff.ms",
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        "auto.include.jmx.reporter",
+        "broker.heartbeat.interval.ms",
+        "broker.id.generation.enable",
+        "broker.session.timeout.ms",
+        "client.quota.callback.class",
+        "config.providers",
+        "controlled.shutdown.enable",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
+        "delete.records.purgatory.purge.interval.requests",
+        "fetch.purgatory.purge.interval.requests",
+        "follower.fetch.last.tiered.offset.enable",
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+        "group.consumer.max.session.timeout.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.regex.refresh.interval.ms",
+        "group.share.assignment.interval.ms",
+        "group.share.assignors",
+        "group.share.enable",
+        "group.share.initialize.retry.interval.ms",
+        "group.share.max.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.persister.class.name",
+        "initial.broker.registration.timeout.ms",
+        "inter.broker.protocol.version",
+        "leader.imbalance.per.broker.percentage",
+        "log.dir.failure.timeout.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "log.message.timestamp.difference.max.ms",
+        "max.request.partition.size.limit",
+        "num.replica.alter.log.dirs.threads",
+        "offsets.commit.required.acks",
+        "offsets.commit.timeout.ms",
+        "offsets.load.buffer.size",
+        "offsets.topic.compression.codec",
+        "process.roles",
+        "producer.id.expiration.check.interval.ms",
+        "producer.purgatory.purge.interval.requests",
+        "queued.max.requests",
+        "quota.consumer.default",
+        "quota.producer.default",
+        "quota.window.num",
+        "quota.window.size.seconds",
+        "replica.fetch.backoff.ms",
+        "replica.fetch.min.bytes",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "replica.socket.receive.buffer.bytes",
+        "replication.quota.window.num",
+        "replication.quota.window.size.seconds",
+        "request.timeout.ms",
+        "reserved.broker.max.id",
+        "server.max.startup.time.ms",
+        "share.fetch.purgatory.purge.interval.requests",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.listen.backlog.size",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "telemetry.max.bytes",
+        "transaction.state.log.load.buffer.size",
+        "transaction.two.phase.commit.enable",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+    ]
+)
+"""Kafka's other settings, of 3.0 to 4.3, that have no effect here."""
+
+_HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
+    "authorizer.class.name": ("",),
+    "inter.broker.listener.name": ("PLAINTEXT",),
+    "log.cleaner.enable": ("true",),
+    "security.inter.broker.protocol": ("PLAINTEXT",),
+    "ssl.client.auth": ("none",),
+}
+"""Values that ask for nothing but what there is."""
+
+_PROMISES: Final = re.compile(
+    r"listener|^ssl\.|^sasl\.|^security\.|^authorizer\.|^super\.users$|^allow\.everyone|^principal\.builder|"
+    r"^delegation\.token|^password\.encoder|reauth|authentication|policy\.class\.name$|flush|insync|^unclean|^log\.cleaner\.enable$|"
+    r"^(advertised\.)?(host\.name|port)$"
+)
+"""Names of settings about who may connect, who may do what, what is synced and what is kept. Those of them that
+Penstock has are not looked for here, but names that look like them are."""
+_PROMISING: Final = (
+    "authorizer.class.name",
+    "listener.security.protocol.map",
+    "log.cleaner.enable",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "security.inter.broker.protocol",
+    "ssl.client.auth",
+    "ssl.keystore.location",
+    "ssl.truststore.location",
+    "super.users",
+)
+"""The best known of them, for names that are misspelled."""
+ALIKE: Final = 0.75
+
+
+class Understood(NamedTuple):
+    settings: dict[str, str]
+    """By the names that Penstock has for them."""
+    warnings: list[str]
+
+
+def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
+    """What broker settings mean here. `is_strict`: names that are not known are refused. Raises InvalidConfig.
+
+    >>> understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
+    Understood(settings={'log.retention.ms': '7200000'}, warnings=['queued.max.requests has no effect here'])
+    """
+    given = {name: text for name, text in given.items() if name not in NODE_NAMES}
+    settings = {name: text for name, text in given.items() if name in BROKER_SETTINGS.by_name}
+    warnings = [f"{name} has no effect here" for name in settings if name in WITHOUT_EFFECT]
+    for name, (ours, factor) in IN_OTHER_UNITS.items():
+        if name in given:
+            settings.setdefault(ours, _converted(name, given[name], factor))
+    for name, text in given.items():
+        if name in settings or name in IN_OTHER_UNITS or _is_harmless(name, text):
+            continue
+        if name in _NAMES or name.startswith(_FAMILIES):
+            warnings.append(f"{name} has no effect here")
+        else:
+            warnings.append(_unknown(name, is_strict=is_strict))
+    return Understood(settings, warnings)
+
+
+def _is_harmless(name: str, text: str) -> bool:
+    """Whether a value asks for nothing but what there is."""
+    if name == "listener.security.protocol.map":
+        return "PLAINTEXT:PLAINTEXT" in text.replace(" ", "").split(",")
+    return text.strip() in _HARMLESS.get(name, ())
+
+
+def _converted(name: str, text: str, factor: int) -> str:
+    value = Setting(name=name, kind=Kind.LONG, default="", doc="", minimum=-1, maximum=LONG_MAX).parse(text)
+    return str(min(value * factor, LONG_MAX)) if value >= 0 else "-1"
+
+
+def _unknown(name: str, *, is_strict: bool) -> str:
+    """What is said of a setting that is none of Penstock's. Raises InvalidConfig where the broker must not start."""
+    known = [*BROKER_SETTINGS.by_name, *IN_OTHER_UNITS, *NODE_NAMES, *_NAMES, *_PROMISING]
+    alike = get_close_matches(name, known, 1, ALIKE)
+    meant = f"; did you mean {alike[0]}?" if alike else ""
+    if _PROMISES.search(name):
+        raise InvalidConfig(
+            f"{name} is not supported: a broker that ignored it would not be as safe as it says{meant}"
+        )
+    if alike and _PROMISES.search(alike[0]):
+        raise InvalidConfig(f"{name} is not known, and looks like a setting that must not be ignored{meant}")
+    if is_strict:
+        raise InvalidConfig(f"{name} is not known{meant}")
+    return f"{name} is not known, and ignored{meant}"
