@@ -210,7 +210,7 @@ class Node:
             producer_ids=ProducerIds(metadata),
             clock=clock,
             timer=timer,
-            log_dir=str(settings.data_dir),
+            log_dir=str(settings.data_dir.resolve()),
             disk_space=lambda: disk_space(settings.data_dir),
             threads=self._threads,
             groups=coordinators.groups,

@@ -25,6 +25,11 @@ NOT_IN_KAFKA_PYTHON: Final = {
     "DescribeShareGroupOffsets": (0, 1),
     "AlterShareGroupOffsets": (0,),
     "DeleteShareGroupOffsets": (0,),
+    "CreateDelegationToken": (1, 2, 3),
+    "RenewDelegationToken": (1, 2),
+    "ExpireDelegationToken": (1, 2),
+    "DescribeDelegationToken": (1, 2, 3),
+    "UnregisterBroker": (0,),
 }
 KNOWN_GAPS: Final = [
     f"kafka-python: {api}{kind} v{version}"

@@ -1,0 +1,19 @@
+"""UnregisterBroker: a broker is registered as long as it runs, and no longer."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+@handles(ApiKey.UNREGISTER_BROKER)
+def unregister_broker(request: UnregisterBrokerRequest, call: Call, broker: Broker) -> UnregisterBrokerResponse:
+    if request.broker_id in broker.image.brokers:
+        code = ErrorCode.INVALID_REQUEST
+        message = f"broker {request.broker_id} runs; stop it, and it is not registered any more"
+    else:
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        message = f"Broker ID {request.broker_id} is not currently registered"
+    return UnregisterBrokerResponse(throttle_time_ms=0, error_code=code, error_message=message)
