@@ -52,6 +52,15 @@ def test_bytes_that_are_no_text_arrive_as_they_were(cli: Cli, direct: Direct, to
     assert direct.values(topic) == [data]
 
 
+@pytest.mark.parametrize(("options", "partition"), [([], 1), (["--partitioner", "consistent"], 2)])
+def test_a_key_goes_where_java_or_librdkafka_puts_it(
+    cli: Cli, direct: Direct, fresh: str, options: list[str], partition: int
+) -> None:
+    direct.create(fresh, 3)
+    (found,) = cli.json("publish", fresh, "hi", "--key", "42", *options)
+    assert found["partition"] == partition
+
+
 def test_keys_headers_tags_times_and_partitions_go_with_the_message(cli: Cli, direct: Direct, fresh: str) -> None:
     direct.create(fresh, 3, retention_ms="-1")
     options = ["--key", "42", "--tag", "eu", "--header", "trace=a=b", "--header", "empty="]

@@ -16,6 +16,7 @@ from penstock.cli.inputs import Message, read_messages
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.lane import UNKNOWN_OFFSET, Published
+from penstock.client.partitioner import PARTITIONERS
 from penstock.client.producer import Acks, Producer, ProducerSettings
 from penstock.foundation.delays import (
     DELAY,
@@ -67,6 +68,14 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
 @click.option("--tag", help="The same as --header tag=TAG; views can select by it.")
 @click.option("--partition", type=click.IntRange(0), help="The partition.  [by key, else any]")
 @click.option(
+    "--partitioner",
+    type=click.Choice(list(PARTITIONERS)),
+    default="murmur2",
+    show_default=True,
+    help="Which partition a key goes to: murmur2 as with Java, kafka-python, aiokafka and franz-go; consistent as "
+    "with librdkafka (confluent-kafka, kcat) unless that is told otherwise.",
+)
+@click.option(
     "--compression",
     type=click.Choice([codec.name.lower() for codec in Codec]),
     default="none",
@@ -95,6 +104,7 @@ def publish(
     headers: list[tuple[str, str]],
     tag: str | None,
     partition: int | None,
+    partitioner: str,
     compression: str,
     acks: str,
     timestamp: int | None,
@@ -127,7 +137,7 @@ def publish(
         separator=None if key_separator is None else key_separator.encode(errors="surrogateescape"),
     )
     report = _Report(topic, as_json)
-    settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()])
+    settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()], partitioner=partitioner)
     job = _Job(
         topic=topic,
         headers=[(name, value.encode(errors="surrogateescape")) for name, value in [*tags, *headers]],

@@ -1,8 +1,9 @@
 """Which partition a record goes to: where Kafka's own clients would put it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
+from zlib import crc32
 
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -31,6 +32,22 @@ def murmur2(data: bytes) -> int:
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Where the Java client's default partitioner puts a key (librdkafka: `partitioner=murmur2_random`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def partition_of_key_by_crc(key: bytes, partitions: int) -> int:
+    """Where librdkafka puts a key unless it is told otherwise (`partitioner=consistent_random`).
+
+    >>> partition_of_key_by_crc(b"42", 3), partition_of_key(b"42", 3)
+    (2, 1)
+    """
+    return crc32(key) % partitions
+
+
+PARTITIONERS: Final[Mapping[str, Callable[[bytes, int], int]]] = {
+    "murmur2": partition_of_key,
+    "consistent": partition_of_key_by_crc,
+}
+"""By the names that librdkafka has for them."""
 
 
 class Sticky:

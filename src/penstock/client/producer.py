@@ -17,7 +17,7 @@ from typing import Final, Self
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import check
 from penstock.client.lane import UNKNOWN_OFFSET, Draft, Lane, Published, record_bytes
-from penstock.client.partitioner import Sticky, partition_of_key
+from penstock.client.partitioner import PARTITIONERS, Sticky
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTimestamp, PenstockError
@@ -60,6 +60,8 @@ class ProducerSettings:
     """Bytes that may wait to be sent; then `send` waits."""
     delivery_timeout_s: float = 60.0
     """How long a batch is tried before it fails."""
+    partitioner: str = "murmur2"
+    """One of PARTITIONERS: which partition a key goes to."""
 
 
 class Producer:
@@ -115,7 +117,7 @@ class Producer:
         if partition is not None:
             number = info.partition(partition).name.partition
         elif key is not None:
-            number = partition_of_key(key, len(info.partitions))
+            number = PARTITIONERS[self._settings.partitioner](key, len(info.partitions))
         else:
             number = self._sticky_of(topic).choose(list(info.partitions))
         answer: asyncio.Future[Published] = asyncio.get_running_loop().create_future()

@@ -7,7 +7,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.partitioner import Sticky, murmur2, partition_of_key
+from penstock.client.partitioner import PARTITIONERS, Sticky, murmur2
 
 with warnings.catch_warnings():
     # kafka-python 3.0 loads its schemas in a way that Python 3.11 warns of, and warnings are errors here.
@@ -37,17 +37,21 @@ def test_murmur2_agrees_with_kafka_python_on_keys_of_every_length() -> None:
         assert murmur2(key) == kafka_python_murmur2(key) % 2**32
 
 
-async def test_keys_land_where_another_client_with_javas_partitioner_puts_them(bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize(("theirs_is", "ours_is"), [("murmur2_random", "murmur2"), (None, "consistent")])
+async def test_keys_land_where_librdkafka_puts_them(
+    bootstrap: str, topic: str, theirs_is: str | None, ours_is: str
+) -> None:
     keys = [f"customer-{number}".encode() for number in range(50)] + [b""]
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, partitions=7)
     theirs: dict[bytes, int] = {}
-    producer = ConfluentProducer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    config = {"bootstrap.servers": bootstrap}
+    producer = ConfluentProducer(config if theirs_is is None else {**config, "partitioner": theirs_is})
     for key in keys:
         producer.produce(topic, b"v", key, on_delivery=lambda _, sent: theirs.update({sent.key(): sent.partition()}))
     assert await asyncio.to_thread(producer.flush, 20) == 0
     # librdkafka gives an empty key no partition of its own choosing; Java hashes it like any other.
-    assert {key: theirs[key] for key in keys if key} == {key: partition_of_key(key, 7) for key in keys if key}
+    assert {key: theirs[key] for key in keys if key} == {key: PARTITIONERS[ours_is](key, 7) for key in keys if key}
 
 
 def test_a_record_without_a_key_stays_in_a_partition_until_it_is_told_to_move_on() -> None:
