@@ -126,6 +126,33 @@ def test_topics_and_brokers_are_asked_for_unless_told_not_to(cli: Cli, orders: s
     cli.ok("pipeline", "validate", "archive", "-o", "topics=a", "-o", "path=b", "--offline")
 
 
+def test_sql_is_checked_against_the_schemas_without_spark(cli: Cli, orders: str, tmp_path: Path) -> None:
+    file = tmp_path / "totals.yaml"
+    text = "sources: {{orders: {{topic: {orders}, schema: 'item STRING, total DECIMAL(10, 2)'}}}}\nsql: {sql}\n"
+    for sql, said in (
+        ("SELECT itm FROM orders", "the SQL names a column 'itm' that no source has; did you mean 'item'?"),
+        (
+            "SELECT item FROM order",
+            "the SQL names a table 'order' that is none of the sources; did you mean 'orders'?",
+        ),
+    ):
+        file.write_text(text.format(orders=orders, sql=sql))
+        done = cli("pipeline", "validate", str(file))
+        assert (done.returncode, said in done.stderr.decode()) == (2, True), done
+        assert f"{file}:2:" in done.stderr.decode()
+    file.write_text(text.format(orders=orders, sql="SELECT item, FROM orders WHERE"))
+    done = cli("pipeline", "validate", str(file))
+    assert (done.returncode, b"cannot be read here" in done.stderr) == (0, True), done
+    file.write_text(text.format(orders=orders, sql="SELECT item, sum(total) FROM orders GROUP BY item"))
+    cli.ok("pipeline", "validate", str(file))
+
+
+def test_insights_refuses_a_group_that_is_not_there(cli: Cli, orders: str) -> None:
+    done = cli("pipeline", "validate", "insights", "-o", f"topics={orders}", "-o", "groups=biling")
+    assert done.returncode == 2
+    assert b"there is no consumer group 'biling'" in done.stderr
+
+
 def test_what_has_an_end_cannot_run_on(cli: Cli) -> None:
     said = cli.refused("pipeline", "run", "insights", "-o", "topics=a", "--continuous", code=2)
     assert "insights has an end and cannot be run with --continuous" in said

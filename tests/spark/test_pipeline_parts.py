@@ -137,7 +137,7 @@ def test_totals_count_only_batches_with_rows() -> None:
         (
             "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `amont` cannot "
             "be resolved. Did you mean one of the following? [`amount`, `id`]. SQLSTATE: 42703; line 1 pos 7;",
-            "there is no column amont; there are amount, id; correct the SQL or the schema",
+            "there is no column amont; most like it are amount, id; correct the SQL or the schema",
         ),
         (
             "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed when\n"

@@ -15,7 +15,7 @@ from penstock.cli.common import run as run_async
 from penstock.cli.pipeline_screen import Plain, Screen, Told
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import forget_query
-from penstock.spark.pipelines.catalogue import NAMES, Loaded, check_clusters, find, load
+from penstock.spark.pipelines.catalogue import NAMES, Loaded, check_clusters, check_statements, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.options import options_of
 from penstock.spark.session import MASTER_DEFAULT
@@ -128,7 +128,7 @@ def _default(value: object) -> str | None:
 def validate(
     target: str, settings: list[tuple[str, str]], bootstrap: str | None, offline: bool, as_json: bool
 ) -> None:
-    """Check a pipeline without running it: keys, types, columns, brokers and topics. Spark is not started.
+    """Check a pipeline without running it: keys, types, SQL, columns, brokers and topics. Spark is not started.
 
     \b
     Examples:
@@ -137,11 +137,15 @@ def validate(
     """
     with _problems_told(as_json):
         loaded = load(target, settings, bootstrap)
+        doubts = list(map(str, check_statements(loaded)))
         if not offline:
             check_clusters(loaded)
     if as_json:
-        echo_json({"ok": True, "name": loaded.options.name, "pipeline": loaded.pipeline.name})
+        found = {"ok": True, "name": loaded.options.name, "pipeline": loaded.pipeline.name}
+        echo_json({**found, "doubts": doubts} if doubts else found)
     else:
+        for doubt in doubts:
+            click.echo(doubt, err=True)
         click.echo(f"{target} is well: a pipeline {loaded.pipeline.name} with the name {loaded.options.name}")
 
 

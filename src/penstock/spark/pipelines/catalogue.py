@@ -91,6 +91,16 @@ def _kind(table: Table) -> Pipeline[Any]:
     return find(value.text)
 
 
+def check_statements(loaded: Loaded) -> list[Problem]:
+    """Find what Spark would find wrong, as far as that can be known without it; what is doubtful. Raises
+    PipelineInvalid."""
+    problems = list(loaded.pipeline.examine(loaded.options))
+    certain = [problem for problem in problems if problem.is_certain]
+    if certain:
+        raise PipelineInvalid(certain)
+    return problems
+
+
 def check_clusters(loaded: Loaded) -> None:
     """See that brokers answer and topics are there, as far as the pipeline needs them."""
     problems = find_problems(loaded.pipeline.needs(loaded.options))

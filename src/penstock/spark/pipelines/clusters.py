@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from penstock.client.admin import Admin, ConfigSource
 from penstock.client.cluster import ClientSettings, KafkaClient
 from penstock.client.errors import ServerError
+from penstock.client.groups import Groups
 from penstock.client.metadata import TopicInfo
 from penstock.client.offsets import Range, ranges
 from penstock.foundation.codes import ErrorCode
@@ -33,7 +34,7 @@ def ask(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
 
 
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
-    """Brokers that do not answer, and topics that are not there."""
+    """Brokers that do not answer, and topics and groups that are not there."""
     problems: list[Problem] = []
     known: dict[str, list[str]] = {}
     silent: set[str] = set()
@@ -48,6 +49,7 @@ def find_problems(needs: Iterable[Need]) -> list[Problem]:
                 problems.append(Problem(need.at, f"no broker answers: {' '.join(error.message.split())}"))
                 continue
         problems += _missing(need, known[need.bootstrap])
+        problems += _missing_groups(need)
     return problems
 
 
@@ -61,6 +63,16 @@ def _missing(need: Need, known: list[str]) -> Iterable[Problem]:
     if need.pattern is not None and not any(re.fullmatch(need.pattern, name) for name in known):
         there = ", ".join(visible) or "none"
         yield Problem(need.at, f"no topic on {need.bootstrap} matches {need.pattern!r}; there are {there}")
+
+
+def _missing_groups(need: Need) -> Iterable[Problem]:
+    if not need.groups:
+        return
+    known = [group.group for group in ask(need.bootstrap, lambda client: Groups(client).list())]
+    for group, place in need.groups.items():
+        if group not in known:
+            there = possible(group, known) if known else "there are no groups at all"
+            yield Problem(place, f"there is no consumer group {group!r} on {need.bootstrap}; {there}")
 
 
 def check_needs(needs: Iterable[Need]) -> None:

@@ -30,6 +30,8 @@ class Place(NamedTuple):
 class Problem(NamedTuple):
     place: Place
     message: str
+    is_certain: bool = True
+    """Whether it cannot be run like that; else somebody should look."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"

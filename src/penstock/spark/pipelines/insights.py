@@ -76,7 +76,8 @@ def _check(options: InsightsOptions) -> Iterator[Problem]:
 def _needs(options: InsightsOptions) -> Iterator[Need]:
     place = options.written.place("topics")
     at = options.written.place("bootstrap")
-    yield Need(bootstrap=options.bootstrap, at=at, topics=dict.fromkeys(options.topics, place))
+    groups = dict.fromkeys(options.groups, options.written.place("groups"))
+    yield Need(bootstrap=options.bootstrap, at=at, topics=dict.fromkeys(options.topics, place), groups=groups)
 
 
 def _messages(options: InsightsOptions, run: Run) -> "DataFrame":

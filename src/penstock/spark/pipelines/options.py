@@ -269,8 +269,12 @@ def columns_of(ddl: str) -> list[str]:
     >>> columns_of("id BIGINT, at TIMESTAMP, item STRUCT<name: STRING, size: INT>")
     ['id', 'at', 'item']
     """
-    parts, depth, begin = [], 0, 0
+    parts, depth, begin, quote = [], 0, 0, ""
     for position, letter in enumerate(ddl):
+        if letter == quote or (not quote and letter in "'\"`"):
+            quote = "" if quote else letter
+        if quote:
+            continue
         depth += (letter in "<(") - (letter in ">)")
         if letter == "," and depth == 0:
             parts.append(ddl[begin:position])

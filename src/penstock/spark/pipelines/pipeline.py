@@ -57,7 +57,7 @@ class Streaming(Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Topics that must be there before Spark starts."""
+    """Topics and groups that must be there before Spark starts."""
 
     bootstrap: str
     at: Place
@@ -65,6 +65,7 @@ class Need:
     topics: Mapping[str, Place] = field(default_factory=dict)
     pattern: str | None = None
     """A regular expression of which at least one topic must be found."""
+    groups: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,5 +138,7 @@ class Pipeline(Generic[O]):
     run: Callable[[O, Run], Report]
     check: Callable[[O], Iterable[Problem]] = _nothing
     """What is wrong with options that are each right alone."""
+    examine: Callable[[O], Iterable[Problem]] = _nothing
+    """What else Spark would find wrong: found by `validate`, which does not start it."""
     streams: bool = False
     """Whether it can run on and on."""

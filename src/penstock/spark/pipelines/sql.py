@@ -60,6 +60,18 @@ def _check(options: SqlOptions) -> Iterator[Problem]:
         yield from _check_columns(options, next(iter(options.sources.values())), options.sink)
 
 
+def _examine(options: SqlOptions) -> Iterator[Problem]:
+    if options.sql is not None:
+        from penstock.spark.pipelines.sql_check import Unreadable, sql_problems  # a parser, which only this needs
+
+        tables = {name: source.columns() for name, source in options.sources.items()}
+        place = options.written.place("sql")
+        try:
+            yield from [Problem(place, message) for message in sql_problems(options.sql, tables)]
+        except Unreadable as error:
+            yield Problem(place, error.message, is_certain=False)
+
+
 def _check_columns(options: SqlOptions, source: Source, sink: Sink) -> Iterator[Problem]:
     """Without SQL the columns of the source are those of the sink, which may be known already."""
     columns = source.columns()
@@ -168,6 +180,7 @@ penstock pipeline run sql -o sources.orders.topic=orders -o "sql=SELECT item, co
     options=SqlOptions,
     needs=_needs,
     check=_check,
+    examine=_examine,
     run=_run,
     streams=True,
 )

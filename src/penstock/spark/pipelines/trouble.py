@@ -45,7 +45,7 @@ _KNOWN: Final = (
     _known(r"No space left on device", "the disk is full", "make room, or move spark.local.dir and the checkpoint"),
     _known(
         r"\[UNRESOLVED_COLUMN[^\]]*\][^`]*`(.+?)` cannot be resolved\. Did you mean one of the following\? \[(.+?)\]",
-        "there is no column {0}; there are {1}",
+        "there is no column {0}; most like it are {1}",
         "correct the SQL or the schema",
     ),
     _known(
