@@ -11,6 +11,8 @@ from penstock.queues.commands import Acquired, Item, Settle, Verdict
 from penstock.queues.records import PARCEL, read_parcel
 from tests.simulation.queue_log import Log
 
+FINISHES = (Verdict.DONE, Verdict.DELETE)
+
 
 class Meaning(NamedTuple):
     """What a decision says, once it is committed."""
@@ -18,7 +20,7 @@ class Meaning(NamedTuple):
     at_ms: int
     handed: tuple[Acquired, ...] = ()
     settled: tuple[Item, ...] = ()
-    """The items that were accepted; what is rejected where there are no dead letters is done."""
+    """The items that were accepted; what is deleted is done, and so is what is rejected without dead letters."""
     leaving: tuple[int, ...] = ()
     """Messages that go to another queue."""
     is_repeat: bool = False
@@ -37,9 +39,8 @@ def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
 
 def accepted(command: Settle, reply: Iterable[object]) -> tuple[Item, ...]:
     items = [item for item, error in zip(command.items, reply, strict=True) if error is None]
-    if command.settings.dead_letter is not None:
-        return tuple(items)
-    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict is Verdict.REJECT else item for item in items)
+    finishes = FINISHES if command.settings.dead_letter is not None else (*FINISHES, Verdict.REJECT)
+    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict in finishes else item for item in items)
 
 
 class Ledger:
@@ -71,7 +72,7 @@ class Ledger:
         held = self._held.pop(offset, None)
         if item.verdict is Verdict.DONE:
             self.done.add(offset)
-        elif item.verdict is Verdict.RENEW and held is not None:
+        elif item.verdict is Verdict.CHANGE or (item.verdict is Verdict.RENEW and held is not None):
             self._held[offset] = item.due_ms
 
     def _hand_out(self, meaning: Meaning) -> None:

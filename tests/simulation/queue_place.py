@@ -29,7 +29,7 @@ from penstock.queues.errors import AlreadyFinished
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeliverySettings
 from tests.simulation.clock import FakeClock
-from tests.simulation.queue_ledger import Ledger, Meaning, accepted, leaving
+from tests.simulation.queue_ledger import FINISHES, Ledger, Meaning, accepted, leaving
 from tests.simulation.queue_log import Log, Message
 from tests.unit.queues.driving import compacted, state_of
 
@@ -129,7 +129,7 @@ class Place:
             return True  # who asked hears nothing
         (reply,) = decision.replies
         for item, error in zip(command.items, reply.value, strict=True):
-            if item.verdict is Verdict.DONE and isinstance(error, AlreadyFinished):  # which to clients is a yes
+            if item.verdict in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
                 self.ledger.told_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
         answer(reply.value)
         return True

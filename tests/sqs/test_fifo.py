@@ -26,6 +26,30 @@ def test_a_group_is_in_order_and_in_one_pair_of_hands(sqs: Any, fifo: str) -> No
     assert bodies(receive(sqs, fifo, 10, 20)) == ["a1", "a2"]
 
 
+def test_a_receipt_is_no_good_after_the_visibility_timeout(sqs: Any, fifo: str) -> None:
+    """As AWS: recorded by LocalStack's test_fifo_delete_after_visibility_timeout."""
+    send(sqs, fifo, "x")
+    (held,) = receive(sqs, fifo, 1, 20, VisibilityTimeout=0)
+    handle = held["ReceiptHandle"]
+    said = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+    for ask in (
+        lambda: sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle),
+        lambda: sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=handle, VisibilityTimeout=5),
+    ):
+        with refused() as raised:
+            ask()
+        assert (code_of(raised), message_of(raised)) == ("InvalidParameterValue", said)
+    entry = {"Id": "a", "ReceiptHandle": handle}
+    (failed,) = sqs.delete_message_batch(QueueUrl=fifo, Entries=[entry])["Failed"]
+    assert (failed["Code"], failed["Message"]) == ("ReceiptHandleIsInvalid", "The receipt handle has expired")
+    changed = sqs.change_message_visibility_batch(QueueUrl=fifo, Entries=[{**entry, "VisibilityTimeout": 5}])
+    assert [(each["Code"], each["Message"]) for each in changed["Failed"]] == [("InvalidParameterValue", said)]
+    (again,) = receive(sqs, fifo, 1, 20)
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=again["ReceiptHandle"], VisibilityTimeout=60)
+    sqs.delete_message(QueueUrl=fifo, ReceiptHandle=again["ReceiptHandle"])
+    assert counts(sqs, fifo) == (0, 0, 0)
+
+
 def test_sequence_numbers_grow(sqs: Any, fifo: str) -> None:
     sent = [send(sqs, fifo, str(number))["SequenceNumber"] for number in range(5)]
     assert sent == sorted(sent)

@@ -33,6 +33,9 @@ from penstock.wire.messages.queue_control import QueueControlRequest
 TRY_S: Final = 15.0
 """How long a leader is looked for."""
 PAUSE_S: Final = 0.1
+_FIFO_RULES: Final = {Verdict.DONE: Verdict.DELETE}
+_STANDARD_RULES: Final = {Verdict.RENEW: Verdict.CHANGE}
+"""What DeleteMessage and ChangeMessageVisibility mean in a queue, as on AWS. Share groups have their own rules."""
 T = TypeVar("T")
 SentOrNot = list[Sent | PenstockError]
 SettledOrNot = list[PenstockError | None]
@@ -237,10 +240,18 @@ class Routing:
         return self._settle_parts(queue, items)
 
     def _command(self, queue: Queue, items: Sequence[Settlement], now_ms: int) -> Settle:
+        rules = _FIFO_RULES if queue.settings.is_fifo else _STANDARD_RULES
         return Settle(
             queue.name,
             tuple(
-                Item(item.offset, item.offset, item.holder, item.verdict, now_ms + item.delay_ms) for item in items
+                Item(
+                    item.offset,
+                    item.offset,
+                    item.holder,
+                    rules.get(item.verdict, item.verdict),
+                    now_ms + item.delay_ms,
+                )
+                for item in items
             ),
             self._settings_of(queue),
         )
