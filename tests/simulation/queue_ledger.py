@@ -100,9 +100,9 @@ class Ledger:
             group = entries[offset].message.group
             # What is given once more was given before: a leader whose clock is behind may have opened others again.
             for other, due_ms in () if meaning.is_repeat else self._held.items():
-                if other >= self.trimmed and entries[other].message.group == group:
+                if self.trimmed <= other <= offset and entries[other].message.group == group:
                     assert due_ms <= meaning.at_ms, (
-                        f"OneHandPerGroup: {offset} of group {group} is given out while {other} is in flight"
+                        f"NothingBehindInFlight: {offset} of group {group} is given out while {other} is in flight"
                     )
             for earlier in range(self.trimmed, offset):
                 if entries[earlier].message.group == group and earlier not in before:

@@ -6,7 +6,7 @@ appended to. After every step:
 - NoMessageLost: what is not finished by a worker is waiting, in a parcel, or has a copy where it was moved to;
 - GroupInOrder: of a FIFO queue's message group nothing is given out before all that came earlier is finished, or in
   the same hands before it;
-- OneHandPerGroup: while a message of a group is in flight, nobody is given another one;
+- NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
 - RecordsTellAll: who reads the records knows what the machine knew.
 Once the faults stop and workers do their work, everything is soon finished (EverythingEnds).
@@ -47,13 +47,10 @@ class OpenChains(dict[str, Chain]):
 
 
 class LooseDelivery(Delivery):
-    """A bug: a message group is not closed while one of its messages is in flight."""
+    """A bug: a message in flight holds back nothing behind it."""
 
-    def _refresh(self, group: str) -> None:
-        chain = self.chains[group]
-        held, chain.held = chain.held, 0
-        super()._refresh(group)
-        chain.held = held
+    def is_timed(self, first: int) -> bool:
+        return super().is_timed(first) and not self.parcels[first].holder
 
 
 class PlantedMachine(QueueMachine):
@@ -75,7 +72,7 @@ BUGS = {
     "early answers": "AckedMessageNeverRedelivered",
     "torn batches": "NoMessageLost",
     "overtaking": "GroupInOrder",
-    "loose groups": "OneHandPerGroup",
+    "loose groups": "NothingBehindInFlight",
     "new numbers": "DeadLetteredOnce",
     "old leaders": "AckedMessageNeverRedelivered",
 }
