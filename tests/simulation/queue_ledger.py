@@ -25,6 +25,8 @@ class Meaning(NamedTuple):
     """Messages that go to another queue."""
     is_repeat: bool = False
     """Whether the holder is given what it has, once more."""
+    purged_to: int = 0
+    """Up to where the queue is purged."""
 
 
 def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
@@ -54,6 +56,8 @@ class Ledger:
         self.done: set[int] = set()
         self.away: set[int] = set()
         self.trimmed = 0
+        self.purge_asked_to = 0
+        """What is below may be done, though nobody was told so: a part of a purge may have been persisted."""
         self._held: dict[int, int] = {}
         """Until when each is in flight."""
         self.deliveries = 0
@@ -65,6 +69,7 @@ class Ledger:
         self.away.update(meaning.leaving)
         for offset in meaning.leaving:
             self._held.pop(offset, None)
+        self.done.update(offset for offset in range(meaning.purged_to) if offset not in self.away)
         if meaning.handed:
             self._hand_out(meaning)
 
@@ -82,6 +87,11 @@ class Ledger:
             is_acked = offset in self.done or offset in self.told_done
             assert not is_acked, f"AckedMessageNeverRedelivered: {offset} was deleted, and is given out again"
             assert offset not in self.away, f"DeadLetteredOnce: {offset} is on its way elsewhere, and is given out"
+            name = self._log.entries[offset].message.deduplication_id
+            others = self._log.entries[offset + 1 :] if name else ()
+            assert all(entry.message.deduplication_id != name for entry in others), (
+                f"TakenOnce: {offset} with the id {name} is given out, and another was taken after it"
+            )
         if self._is_fifo:
             self._check_groups(given, meaning)
         else:
@@ -100,13 +110,14 @@ class Ledger:
             group = entries[offset].message.group
             # What is given once more was given before: a leader whose clock is behind may have opened others again.
             for other, due_ms in () if meaning.is_repeat else self._held.items():
-                if self.trimmed <= other <= offset and entries[other].message.group == group:
+                is_there = other >= max(self.trimmed, self.purge_asked_to)
+                if is_there and other <= offset and entries[other].message.group == group:
                     assert due_ms <= meaning.at_ms, (
                         f"NothingBehindInFlight: {offset} of group {group} is given out while {other} is in flight"
                     )
             for earlier in range(self.trimmed, offset):
                 if entries[earlier].message.group == group and earlier not in before:
-                    assert earlier in self.done or earlier in self.away, (
+                    assert earlier in self.done or earlier in self.away or earlier < self.purge_asked_to, (
                         f"GroupInOrder: {offset} of group {group} is given out, {earlier} before it is not finished"
                     )
             before.add(offset)

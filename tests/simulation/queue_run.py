@@ -8,6 +8,8 @@ appended to. After every step:
   the same hands before it;
 - NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
+- PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
+- TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
 - RecordsTellAll: who reads the records knows what the machine knew.
 Once the faults stop and workers do their work, everything is soon finished (EverythingEnds).
 """
@@ -75,6 +77,8 @@ BUGS = {
     "loose groups": "NothingBehindInFlight",
     "new numbers": "DeadLetteredOnce",
     "old leaders": "AckedMessageNeverRedelivered",
+    "hasty purges": "TakenOnce",
+    "forgotten purges": "PurgeForgetsIds",
 }
 """Bugs that can be planted, and what must be seen of each."""
 
@@ -102,6 +106,7 @@ class QueueRun:
         self.groups = self.rng.randint(1, 5)
         self.delays_ms = self.rng.choice(((0,), (0, 0, 3000), (500,), (0, 100, 900, 4000)))
         self.may_trim = self.rng.random() < 0.3
+        self.purge_chance = self.rng.choice((0.0, 0.01, 0.03))
         self.places = self._make_places()
         sources = [number for number, place in enumerate(self.places) if place.destination.topic_id == SOURCE]
         dead = [number for number in range(len(self.places)) if number not in sources]
@@ -134,6 +139,8 @@ class QueueRun:
             place.answers_early = self.bug == "early answers"
             place.tears_batches = self.bug == "torn batches"
             place.trusts_old = self.bug == "old leaders"
+            place.purges_early = self.bug == "hasty purges"
+            place.forgets_purges = self.bug == "forgotten purges"
             places.append(place)
         return places
 
@@ -165,6 +172,10 @@ class QueueRun:
         self.clock.advance(ms)
         if not self.is_calm and self.rng.random() < 0.08:
             self._send_messages()
+        if not self.is_calm and self.rng.random() < 0.06:
+            self._send_once()
+        if not self.is_calm and self.rng.random() < self.purge_chance:
+            self.places[self.rng.choice(self.sources)].purge()
         for source, target, message in self.network.arrivals():
             self._arrive(source, target, message)
         for number, place in enumerate(self.places):
@@ -185,6 +196,12 @@ class QueueRun:
             due_ms = self.clock.now_ms() + delay_ms if delay_ms else 0
             self.places[self.sources[home]].log.append(Message(next(self.numbers), group, due_ms))
             self.counts["sent"] += 1
+
+    def _send_once(self) -> None:
+        """A message with one of a few ids."""
+        group, name = f"g{self.rng.randrange(self.groups)}", f"id-{self.rng.randrange(4)}"
+        message = Message(next(self.numbers), group, 0, 0, name, self.clock.steady_ms())
+        self.places[self.sources[self._home(group)]].send_once(message)
 
     def _calm_down(self) -> None:
         """The faults stop; workers do what they are there for."""

@@ -108,6 +108,16 @@ def test_what_was_sent_already_is_not_sent_again(sqs: Any, fifo: str) -> None:
     assert counts(sqs, fifo) == (0, 0, 0), "not even after it was deleted"
 
 
+def test_after_a_purge_what_was_sent_before_may_be_sent_again(sqs: Any, fifo: str) -> None:
+    """As AWS: recorded by LocalStack's test_purge_queue_clears_fifo_deduplication_cache."""
+    first = send(sqs, fifo, "one", id="same")
+    sqs.purge_queue(QueueUrl=fifo)
+    again = send(sqs, fifo, "another body", id="same")
+    assert again["MessageId"] != first["MessageId"]
+    assert send(sqs, fifo, "a third body", id="same")["MessageId"] == again["MessageId"]
+    assert bodies(receive(sqs, fifo, 10, 20)) == ["another body"]
+
+
 def test_the_content_may_be_the_id(sqs: Any, name: str) -> None:
     attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
     url = sqs.create_queue(QueueName=f"{name}.fifo", Attributes=attributes)["QueueUrl"]

@@ -186,10 +186,15 @@ class GiveBack(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """All below an offset is done, whoever has it; but what is being moved away is moved."""
+    """All below an offset is done, whoever has it; but what is being moved away is moved.
+
+    A group that is not known yet begins there.
+    """
 
     group: str
     end: int
+    forgets_ids: bool = False
+    """Whether the deduplication ids of all below are forgotten: see QueueMachine.purged_to. Of FIFO queues."""
 
 
 class Trimmed(NamedTuple):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.messages import Delivered
+from penstock.broker.queues.purging import Purges
 from penstock.broker.queues.reading import Back, Message, Window, readable_to
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
@@ -113,6 +114,7 @@ class QueuePartition:
         self._threads = threads
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._back = Back(partition)
+        self.purges: Final = Purges(partition, runtime, self.machine)
         self.is_closed = False
 
     @property

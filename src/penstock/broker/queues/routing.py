@@ -191,12 +191,19 @@ class Routing:
         if not queue.settings.is_fifo:
             self._sending.send(partition, messages, then)
             return
+        here = self._hosting.find(queue.topic_id, number)
+        if here is None:  # it knows of the last purge
+            then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
+            return
         duplicates = self._duplicates_of(partition, queue)
+        # Before it is read back: of two messages with one id, the one that was purged must not stand for both.
+        duplicates.forget_below(here.purges.purged_to(queue.name))
 
         def on_loaded(error: PenstockError | None) -> None:
             if error is not None:
                 then(error)
             else:
+                duplicates.forget_below(here.purges.purged_to(queue.name))
                 self._sending.send(partition, messages, then, duplicates)
 
         duplicates.when_loaded(on_loaded)

@@ -342,3 +342,20 @@ async def test_a_purge_reaches_all_partitions(tmp_path: Path) -> None:
         await two.send(queue, b"b")
         await one.service.purge("jobs")
         assert await two.counts(queue) == (0, 0, 0)
+
+
+async def test_a_purge_through_another_broker_lets_ids_be_used_again(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create("jobs.fifo", is_fifo=True, deduplication_scope=SCOPE_GROUP)
+        one, two = town.houses[1], town.houses[2]
+        wanted = [NewMessage(b"x", group.encode(), (), "same") for group in "abcdef"]
+
+        async def send() -> list[bool]:
+            return [
+                each.is_duplicate for each in await now(one.service.send(queue, wanted)) if isinstance(each, Sent)
+            ]
+
+        assert await send() == [False] * 6
+        await two.service.purge("jobs.fifo")
+        assert await send() == [False] * 6
+        assert await send() == [True] * 6
