@@ -44,7 +44,7 @@ from penstock.network.advertising import advertised, place_settings
 from penstock.network.binding import bind
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.http import HttpListener
+from penstock.network.http_listener import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics

@@ -90,8 +90,7 @@ def test_a_message_that_somebody_else_has_by_now_is_lost(queue: Queue) -> None:
     assert quick.receive_count == 2
     with pytest.raises(penstock.JobLost, match="not ours any more"):
         slow.delete()
-    with pytest.raises(penstock.JobLost):
-        slow.extend("1m")
+    slow.extend("1m")  # with AWS, too, any receipt of a message changes its timeout
     quick.extend("11m")
     quick.delete()
     quick.delete()  # twice is fine

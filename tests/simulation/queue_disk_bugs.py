@@ -6,10 +6,13 @@ from typing import Any
 from penstock.broker.queues import reclaiming
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.reading import Back, Message
+from penstock.foundation.decision import Decision
 from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.checkpoint import HolesNote
 from penstock.log.io_queue import IoQueue, Outcome, nothing_follows
 from penstock.log.log import Log
+from penstock.queues.commands import Purge
+from penstock.queues.records import purge_record
 from penstock.replication.partition import Partition
 from tests.simulation.queue_disk_node import QueueDiskNode
 from tests.simulation.threads import FakeThreads
@@ -20,7 +23,10 @@ BUGS = {
     "acknowledges before the sync": ("NoMessageLost", 8),
     "drops segments with messages in flight": ("NoMessageLost", 8),
     "answers deletions before the sync": ("AckedMessageNeverRedelivered", 8),
-    "takes what it cannot read yet for removed": ("NoMessageLost", 173),
+    "takes what it cannot read yet for removed": ("NoMessageLost", 36),
+    "does not persist purges": ("PurgeForgetsIds", 8),
+    "reads ids back before it knows of purges": ("TakenOnce", 8),
+    "persists a purge before what it purges": ("TakenOnce", 8),
 }
 """What is planted, the invariant that must catch it, and a seed from which on that does not take long."""
 
@@ -56,6 +62,27 @@ def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
         hosting = node.hosting
         hosting._on_ready = lambda place, runtime: hosting._serve(place, runtime, 0)  # type: ignore[method-assign]
         hosting.on_ready.append(_forget_errors)
+
+    elif bug == "does not persist purges":
+        node.hosting.on_ready.append(lambda found: found.purges._committed.clear())
+    elif bug == "reads ids back before it knows of purges":
+        node.forgets_late = True
+    elif bug == "persists a purge before what it purges":
+        node.hosting.on_ready.append(_mark_first)
+
+
+def _mark_first(found: QueuePartition) -> None:
+    """Persists that ids are forgotten in a batch of its own, and what is purged a second later."""
+    runtime, submit = found.runtime, found.runtime.submit
+
+    def torn(command: Any, answer: Callable[[Any], None]) -> Any:
+        if not isinstance(command, Purge):
+            return submit(command, answer)
+        runtime._carry_out(Decision(persist=(purge_record(command.group, command.end),)))
+        found._timer(1.0, lambda: submit(command, answer))
+        return None
+
+    runtime.submit = torn  # type: ignore[method-assign]
 
 
 def _forget_errors(found: QueuePartition) -> None:

@@ -1,7 +1,8 @@
 """A broker process of the disk simulation of queues: one real queue partition and its companion on a fake disk.
 
-Real are the logs, recovery, the flusher, the queue machine and its runtime, reads ahead, and the reclaimer. Disk jobs
-run on FakeThreads: appends, trims and acknowledgements happen while a sync or a drop is under way.
+Real are the logs, recovery, the flusher, the queue machine and its runtime, reads ahead, deduplication, and the
+reclaimer. Disk jobs run on FakeThreads: appends, trims and acknowledgements happen while a sync or a drop is under
+way.
 """
 
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
+from penstock.broker.queues.duplicates import Duplicates
 from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.reclaiming import Reclaimer
+from penstock.broker.queues.sending import Sending
 from penstock.cluster.partition_state import PartitionState, Place
 from penstock.foundation.ids import TopicPartition
 from penstock.log import compaction
@@ -41,6 +44,9 @@ class World(Protocol):
     threads: FakeThreads
     settings: LogSettings
     folder: str
+    is_fifo: bool
+    window_ms: int
+    """For how long ids are remembered."""
 
     def later(self, ms: float, action: Callable[[], None]) -> Callable[[], None]:
         """Runs an action of this process later; returns what cancels it."""
@@ -78,6 +84,10 @@ class QueueDiskNode:
         partitions: Any = SimpleNamespace(by_id={TOPIC_ID: {0: self.partition}}, replicas={})
         self.hosting = QueuePartitions(partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor())
         self.reclaimer = self._new_reclaimer(partitions)
+        self.sending = Sending(clock=world.clock, timer=self.timer)
+        self.forgets_late = False
+        """Planted: purges count only once the ids of messages have been read back."""
+        self._duplicates: Duplicates | None = None
         world.plant(self)
         state = PartitionState(replicas=(1,), leader=1, leader_epoch=epoch, isr=(1,), version=epoch)
         self.partition.lead(state, 1, 1000, world.clock.steady_ms())
@@ -117,6 +127,26 @@ class QueueDiskNode:
         """None until the delivery state has been read back, and everything in both logs is committed."""
         return self.hosting.by_place.get(PLACE)
 
+    def duplicates(self, queue: QueuePartition) -> Duplicates:
+        """The ids of the last five minutes; read back before the first message with an id, as `Routing` does it."""
+        found = self._duplicates
+        purged_to = queue.purges.purged_to(GROUP)
+        if found is None:
+            clock = self._world.clock
+            found = self._duplicates = Duplicates(
+                self.partition,
+                is_by_group=False,
+                clock=clock,
+                threads=Executor(),
+                window_ms=self._world.window_ms,
+            )
+            if not self.forgets_late:
+                found.forget_below(purged_to)
+            while found.read_back():
+                pass
+        found.forget_below(purged_to)
+        return found
+
     def timer(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
         return self._world.later(seconds * 1000, action)
 
@@ -124,13 +154,15 @@ class QueueDiskNode:
 
     def _new_reclaimer(self, partitions: Any) -> Reclaimer:
         topic = SimpleNamespace(topic_id=TOPIC_ID, is_queue=True)
-        queue = SimpleNamespace(topic_id=TOPIC_ID, name=GROUP)
+        settings = SimpleNamespace(is_fifo=self._world.is_fifo)
+        queue = SimpleNamespace(topic_id=TOPIC_ID, name=GROUP, settings=settings)
         image = SimpleNamespace(topics={TOPIC_ID: topic}, queues={GROUP: queue})
         return Reclaimer(
             hosting=self.hosting,
             partitions=partitions,
             image=lambda: image,  # type: ignore[arg-type,return-value]
             clock=self._world.clock,
+            deduplication_ms=self._world.window_ms,
         )
 
     def maintain(self) -> None:

@@ -7,7 +7,10 @@ while syncs run on threads. Each life has flush=group or flush=os. The invariant
   log as it was sent, and the delivery state does not take it for finished. With flush=os a power loss ends that
   promise for what was sent before;
 - AckedMessageNeverRedelivered: what a worker was told is deleted is not delivered again, with the same exception;
-- OffsetsNeverReused: what is read at an offset is what was appended there.
+- OffsetsNeverReused: what is read at an offset is what was appended there;
+- PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
+- TakenOnce: a message with the id of another one that was sent of late is not taken, unless that was purged, and is
+  never delivered again. Both have the exception of flush=os.
 Once the faults stop, every message is delivered and deleted, and the log is reclaimed (EverythingEnds).
 """
 
@@ -19,7 +22,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from penstock.broker.queues.messages import Delivered
+from penstock.broker.queues.messages import Delivered, NewMessage
 from penstock.broker.queues.partition import Wish
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log.settings import Flush, LogSettings
@@ -48,6 +51,12 @@ class Sent:
     is_deletion_asked: bool = False
     is_deleted: bool = False
     """A worker was told that it is deleted."""
+    deduplication_id: str = ""
+    sent_ms: int = 0
+    is_purged: bool = False
+    """Somebody asked for that; it may be or not."""
+    is_replaced: bool = False
+    """Another message was taken under its id, though it was sent of late."""
 
 
 class QueueDiskRun:
@@ -81,6 +90,11 @@ class QueueDiskRun:
         """Which message a worker has, and how it came."""
         self._visibility_ms = self.rng.choice((50, 500, 2000))
         self._deletes_part = self.rng.choice((0.3, 0.7, 0.95))
+        self._purged_to = 0
+        """Up to where the queue was purged, as who asked for it was told."""
+        self.is_fifo = self.rng.random() < 0.5
+        self.window_ms = self.rng.choice((2000, 10_000))
+        self._purge_weight = self.rng.choice((0.0, 0.3, 1.0))
         self._node: QueueDiskNode | None = None
         self._has_holes = False
         self._power_in = 0
@@ -101,7 +115,9 @@ class QueueDiskRun:
 
     def run(self) -> None:
         actions = [
-            (self._send, 12),
+            (self._send, 10),
+            (self._send_once, 6 if self.is_fifo else 0),
+            (self._purge, self._purge_weight),
             (self._receive, 10),
             (self._settle, 14),
             (self._step_threads, 25),
@@ -202,6 +218,52 @@ class QueueDiskRun:
 
         partition.when_committed(end, committed)
 
+    def _send_once(self) -> None:
+        """Sends a message under one of a few ids, as SendMessage to a FIFO queue does it."""
+        node, queue = self.node, self.node.queue
+        if queue is None:
+            return
+        uid, name = len(self._sent), f"id-{self.rng.randrange(5)}"
+        now_ms = self.clock.steady_ms()
+        sent = self._sent[uid] = Sent(b"%d " % uid, deduplication_id=name, sent_ms=now_ms)
+        message, end = NewMessage(sent.value, deduplication_id=name), node.partition.log.end_offset
+        duplicates = node.duplicates(queue)
+        before = duplicates.find(message, now_ms)
+        assert before is None or before >= self._purged_to, (
+            f"PurgeForgetsIds: {sent} repeats {before}, the queue was purged up to {self._purged_to}"
+        )
+
+        def committed(found: Any) -> None:
+            if not isinstance(found, PenstockError) and not found[0].is_duplicate:
+                sent.is_acked = True
+                self.counts["acked"] += 1
+
+        node.sending.send(node.partition, [message], committed, duplicates)
+        self.counts["duplicates"] += before is not None
+        if node.partition.log.end_offset > end:
+            self._place(uid, end)
+            for other in self._sent.values():
+                if other is not sent and other.deduplication_id == name and now_ms - other.sent_ms < self.window_ms:
+                    assert other.is_purged or not other.is_acked, f"TakenOnce: {sent} is taken after {other}"
+                    other.is_replaced = True
+
+    def _purge(self) -> None:
+        queue, end = self.node.queue, self.node.partition.last_stable_offset
+        if queue is None:
+            return
+        meant = [sent for sent in self._sent.values() if 0 <= sent.offset < end]
+        for sent in meant:
+            sent.is_deletion_asked = sent.is_purged = True
+
+        def purged(reply: Any) -> None:
+            if not isinstance(reply, PenstockError):
+                self.counts["purges"] += 1
+                self._purged_to = max(self._purged_to, end)
+                for sent in meant:
+                    sent.is_deleted = True
+
+        queue.purges.purge(GROUP, forgets_ids=True, then=purged)
+
     def _place(self, uid: int, offset: int) -> None:
         assert offset not in self._by_offset, f"OffsetsNeverReused: {offset} is given to {uid}"
         self._sent[uid].offset = offset
@@ -226,6 +288,7 @@ class QueueDiskRun:
             sent = self._sent[uid]
             assert delivered.value == sent.value, f"OffsetsNeverReused: {delivered} is not {sent}"
             assert not sent.is_deleted, f"AckedMessageNeverRedelivered: {sent}"
+            assert not sent.is_replaced, f"TakenOnce: {sent} is delivered, and so is another with its id"
             self._held.append((uid, delivered))
 
     def _settle(self) -> None:
@@ -297,8 +360,9 @@ class QueueDiskRun:
         self._power_in = 0
         if self.settings.flush is Flush.OS:
             self._held.clear()  # their receipts may be void: the leader may not know that it has delivered them
+            self._purged_to = 0
             for sent in self._sent.values():
-                sent.is_acked = sent.is_deleted = False
+                sent.is_acked = sent.is_deleted = sent.is_replaced = False
         self._start()
 
     def _start(self) -> None:
@@ -329,6 +393,7 @@ class QueueDiskRun:
         self._sent.clear()
         self._by_offset.clear()
         self._held.clear()
+        self._purged_to = 0
         self.disk.restart()
         self._start()
 

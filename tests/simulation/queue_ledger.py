@@ -11,6 +11,8 @@ from penstock.queues.commands import Acquired, Item, Settle, Verdict
 from penstock.queues.records import PARCEL, read_parcel
 from tests.simulation.queue_log import Log
 
+FINISHES = (Verdict.DONE, Verdict.DELETE)
+
 
 class Meaning(NamedTuple):
     """What a decision says, once it is committed."""
@@ -18,11 +20,13 @@ class Meaning(NamedTuple):
     at_ms: int
     handed: tuple[Acquired, ...] = ()
     settled: tuple[Item, ...] = ()
-    """The items that were accepted; what is rejected where there are no dead letters is done."""
+    """The items that were accepted; what is deleted is done, and so is what is rejected without dead letters."""
     leaving: tuple[int, ...] = ()
     """Messages that go to another queue."""
     is_repeat: bool = False
     """Whether the holder is given what it has, once more."""
+    purged_to: int = 0
+    """Up to where the queue is purged."""
 
 
 def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
@@ -37,9 +41,8 @@ def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
 
 def accepted(command: Settle, reply: Iterable[object]) -> tuple[Item, ...]:
     items = [item for item, error in zip(command.items, reply, strict=True) if error is None]
-    if command.settings.dead_letter is not None:
-        return tuple(items)
-    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict is Verdict.REJECT else item for item in items)
+    finishes = FINISHES if command.settings.dead_letter is not None else (*FINISHES, Verdict.REJECT)
+    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict in finishes else item for item in items)
 
 
 class Ledger:
@@ -53,6 +56,8 @@ class Ledger:
         self.done: set[int] = set()
         self.away: set[int] = set()
         self.trimmed = 0
+        self.purge_asked_to = 0
+        """What is below may be done, though nobody was told so: a part of a purge may have been persisted."""
         self._held: dict[int, int] = {}
         """Until when each is in flight."""
         self.deliveries = 0
@@ -64,6 +69,7 @@ class Ledger:
         self.away.update(meaning.leaving)
         for offset in meaning.leaving:
             self._held.pop(offset, None)
+        self.done.update(offset for offset in range(meaning.purged_to) if offset not in self.away)
         if meaning.handed:
             self._hand_out(meaning)
 
@@ -71,7 +77,7 @@ class Ledger:
         held = self._held.pop(offset, None)
         if item.verdict is Verdict.DONE:
             self.done.add(offset)
-        elif item.verdict is Verdict.RENEW and held is not None:
+        elif item.verdict is Verdict.CHANGE or (item.verdict is Verdict.RENEW and held is not None):
             self._held[offset] = item.due_ms
 
     def _hand_out(self, meaning: Meaning) -> None:
@@ -81,6 +87,11 @@ class Ledger:
             is_acked = offset in self.done or offset in self.told_done
             assert not is_acked, f"AckedMessageNeverRedelivered: {offset} was deleted, and is given out again"
             assert offset not in self.away, f"DeadLetteredOnce: {offset} is on its way elsewhere, and is given out"
+            name = self._log.entries[offset].message.deduplication_id
+            others = self._log.entries[offset + 1 :] if name else ()
+            assert all(entry.message.deduplication_id != name for entry in others), (
+                f"TakenOnce: {offset} with the id {name} is given out, and another was taken after it"
+            )
         if self._is_fifo:
             self._check_groups(given, meaning)
         else:
@@ -99,13 +110,14 @@ class Ledger:
             group = entries[offset].message.group
             # What is given once more was given before: a leader whose clock is behind may have opened others again.
             for other, due_ms in () if meaning.is_repeat else self._held.items():
-                if other >= self.trimmed and entries[other].message.group == group:
+                is_there = other >= max(self.trimmed, self.purge_asked_to)
+                if is_there and other <= offset and entries[other].message.group == group:
                     assert due_ms <= meaning.at_ms, (
-                        f"OneHandPerGroup: {offset} of group {group} is given out while {other} is in flight"
+                        f"NothingBehindInFlight: {offset} of group {group} is given out while {other} is in flight"
                     )
             for earlier in range(self.trimmed, offset):
                 if entries[earlier].message.group == group and earlier not in before:
-                    assert earlier in self.done or earlier in self.away, (
+                    assert earlier in self.done or earlier in self.away or earlier < self.purge_asked_to, (
                         f"GroupInOrder: {offset} of group {group} is given out, {earlier} before it is not finished"
                     )
             before.add(offset)

@@ -18,9 +18,11 @@ class Message:
     group: str
     due_ms: int = 0
     hops: int = 0
+    deduplication_id: str = ""
+    sent_ms: int = 0
 
     def moved(self) -> "Message":
-        return replace(self, due_ms=0, hops=self.hops + 1)
+        return replace(self, due_ms=0, hops=self.hops + 1, deduplication_id="")
 
 
 class Entry(NamedTuple):
@@ -41,6 +43,10 @@ class Log:
     high_watermark: int = 0
     start: int = 0
     producers: Producers = field(default_factory=Producers)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.high_watermark
 
     def append(self, message: Message) -> None:
         """By a client that does not repeat itself; committed at once, unless something before it is not."""

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, cast
 
+from penstock.broker.queues.purging import Purges
 from penstock.foundation.decision import NO_PRODUCER, Decision, StateRecord
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.queues.commands import (
@@ -19,17 +20,19 @@ from penstock.queues.commands import (
     Destination,
     Fresh,
     NeedProducer,
+    Purge,
     SetPosition,
     SetProducer,
     Settle,
     Trimmed,
     Verdict,
 )
+from penstock.queues.deduplication import Deduplication
 from penstock.queues.errors import AlreadyFinished
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeliverySettings
 from tests.simulation.clock import FakeClock
-from tests.simulation.queue_ledger import Ledger, Meaning, accepted, leaving
+from tests.simulation.queue_ledger import FINISHES, Ledger, Meaning, accepted, leaving
 from tests.simulation.queue_log import Log, Message
 from tests.unit.queues.driving import compacted, state_of
 
@@ -82,6 +85,9 @@ class Place:
         """Copies that were appended here, by their offsets, and what to say when they are committed."""
         self.disk_fails = 0.0
         self.answers_early = self.tears_batches = self.trusts_old = False
+        self.purges_early = self.forgets_purges = False
+        self.purged_to = 0
+        """Up to where the queue was purged, as who asked for it was told."""
         self.old: QueueMachine | None = None
         """One that was elected, fell asleep, and does not know that it has been replaced."""
         self.life = 0
@@ -97,6 +103,7 @@ class Place:
         self._pending: list[Pending] = []
         self.machine = self._make()
         self.machine.loaded(self.now_ms)
+        self._begin()
         self.submit(SetPosition(GROUP, 0), None)
         self.commit(is_all=True)
 
@@ -104,6 +111,50 @@ class Place:
     def now_ms(self) -> int:
         """What time it is by the clock of whoever leads."""
         return self._clock.now_ms() + self._skew_ms
+
+    def _begin(self) -> None:
+        """A leader begins: it serves the queue when all that it has read back is committed."""
+        self._served_end = len(self._records)
+        self._ids: Deduplication | None = None
+        self._purges = Purges(cast(Any, self.log), cast(Any, self), self.machine)
+        if self.forgets_purges:
+            self._purges._committed.clear()
+
+    # -- deduplication
+
+    def purge(self) -> None:
+        """Somebody purges the queue, and hears of it when that is committed."""
+        end = self.log.high_watermark
+
+        def purged(reply: Any) -> None:
+            if not isinstance(reply, PenstockError):
+                self.counts["purges"] += 1
+                self.purged_to = max(self.purged_to, end)
+
+        if self._safe >= self._served_end:
+            self._purges.purge(GROUP, forgets_ids=True, then=purged)
+
+    def send_once(self, message: Message) -> None:
+        """Take a message, unless one with its id was taken before."""
+        if self._safe < self._served_end:
+            return
+        purged_to = self.machine.purged_to(GROUP) if self.purges_early else self._purges.purged_to(GROUP)
+        ids, now_ms, name = self._ids, self._clock.steady_ms(), message.deduplication_id
+        if ids is None:
+            ids = self._ids = Deduplication()
+            ids.forget_below(purged_to)
+            for offset, entry in enumerate(self.log.entries):
+                if entry.message.deduplication_id and offset >= self.log.start:
+                    ids.add("", entry.message.deduplication_id, offset, entry.message.sent_ms, now_ms)
+        ids.forget_below(purged_to)
+        before = ids.find("", name, now_ms)
+        assert before is None or before >= self.purged_to, (
+            f"PurgeForgetsIds: {message} repeats {before}, the queue was purged up to {self.purged_to}"
+        )
+        self.counts["duplicates"] += before is not None
+        if before is None:
+            ids.add("", name, len(self.log.entries), now_ms, now_ms)
+            self.log.append(message)
 
     # -- deciding
 
@@ -129,7 +180,7 @@ class Place:
             return True  # who asked hears nothing
         (reply,) = decision.replies
         for item, error in zip(command.items, reply.value, strict=True):
-            if item.verdict is Verdict.DONE and isinstance(error, AlreadyFinished):  # which to clients is a yes
+            if item.verdict in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
                 self.ledger.told_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
         answer(reply.value)
         return True
@@ -159,6 +210,8 @@ class Place:
                 return Meaning(now_ms, reply, (), leaving(decision.persist), is_repeat)
             case Settle():
                 return Meaning(now_ms, (), accepted(command, reply), leaving(decision.persist))
+            case Purge():
+                return Meaning(now_ms, leaving=leaving(decision.persist), purged_to=command.end)
         return Meaning(now_ms, leaving=leaving(decision.persist))
 
     def _carry_out(
@@ -183,6 +236,8 @@ class Place:
             for item in meaning.settled:
                 if item.verdict is Verdict.DONE:
                     self.finished.update(range(item.first, item.last + 1))
+            self.finished.update(range(meaning.purged_to))
+            self.ledger.purge_asked_to = max(self.ledger.purge_asked_to, meaning.purged_to)
         pending = Pending(len(self._records), meaning, answer, reply, decision.effects)
         self._pending.append(pending)
         if self.answers_early:
@@ -276,6 +331,7 @@ class Place:
         if self.rng.random() < 0.5:
             self._compact()
         self.machine = self._read_back(self._records)
+        self._begin()
 
     def _read_back(self, records: list[StateRecord]) -> QueueMachine:
         machine = self._make()

@@ -6,8 +6,10 @@ appended to. After every step:
 - NoMessageLost: what is not finished by a worker is waiting, in a parcel, or has a copy where it was moved to;
 - GroupInOrder: of a FIFO queue's message group nothing is given out before all that came earlier is finished, or in
   the same hands before it;
-- OneHandPerGroup: while a message of a group is in flight, nobody is given another one;
+- NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
+- PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
+- TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
 - RecordsTellAll: who reads the records knows what the machine knew.
 Once the faults stop and workers do their work, everything is soon finished (EverythingEnds).
 """
@@ -47,13 +49,10 @@ class OpenChains(dict[str, Chain]):
 
 
 class LooseDelivery(Delivery):
-    """A bug: a message group is not closed while one of its messages is in flight."""
+    """A bug: a message in flight holds back nothing behind it."""
 
-    def _refresh(self, group: str) -> None:
-        chain = self.chains[group]
-        held, chain.held = chain.held, 0
-        super()._refresh(group)
-        chain.held = held
+    def is_timed(self, first: int) -> bool:
+        return super().is_timed(first) and not self.parcels[first].holder
 
 
 class PlantedMachine(QueueMachine):
@@ -75,9 +74,11 @@ BUGS = {
     "early answers": "AckedMessageNeverRedelivered",
     "torn batches": "NoMessageLost",
     "overtaking": "GroupInOrder",
-    "loose groups": "OneHandPerGroup",
+    "loose groups": "NothingBehindInFlight",
     "new numbers": "DeadLetteredOnce",
     "old leaders": "AckedMessageNeverRedelivered",
+    "hasty purges": "TakenOnce",
+    "forgotten purges": "PurgeForgetsIds",
 }
 """Bugs that can be planted, and what must be seen of each."""
 
@@ -105,6 +106,7 @@ class QueueRun:
         self.groups = self.rng.randint(1, 5)
         self.delays_ms = self.rng.choice(((0,), (0, 0, 3000), (500,), (0, 100, 900, 4000)))
         self.may_trim = self.rng.random() < 0.3
+        self.purge_chance = self.rng.choice((0.0, 0.01, 0.03))
         self.places = self._make_places()
         sources = [number for number, place in enumerate(self.places) if place.destination.topic_id == SOURCE]
         dead = [number for number in range(len(self.places)) if number not in sources]
@@ -137,6 +139,8 @@ class QueueRun:
             place.answers_early = self.bug == "early answers"
             place.tears_batches = self.bug == "torn batches"
             place.trusts_old = self.bug == "old leaders"
+            place.purges_early = self.bug == "hasty purges"
+            place.forgets_purges = self.bug == "forgotten purges"
             places.append(place)
         return places
 
@@ -168,6 +172,10 @@ class QueueRun:
         self.clock.advance(ms)
         if not self.is_calm and self.rng.random() < 0.08:
             self._send_messages()
+        if not self.is_calm and self.rng.random() < 0.06:
+            self._send_once()
+        if not self.is_calm and self.rng.random() < self.purge_chance:
+            self.places[self.rng.choice(self.sources)].purge()
         for source, target, message in self.network.arrivals():
             self._arrive(source, target, message)
         for number, place in enumerate(self.places):
@@ -188,6 +196,12 @@ class QueueRun:
             due_ms = self.clock.now_ms() + delay_ms if delay_ms else 0
             self.places[self.sources[home]].log.append(Message(next(self.numbers), group, due_ms))
             self.counts["sent"] += 1
+
+    def _send_once(self) -> None:
+        """A message with one of a few ids."""
+        group, name = f"g{self.rng.randrange(self.groups)}", f"id-{self.rng.randrange(4)}"
+        message = Message(next(self.numbers), group, 0, 0, name, self.clock.steady_ms())
+        self.places[self.sources[self._home(group)]].send_once(message)
 
     def _calm_down(self) -> None:
         """The faults stop; workers do what they are there for."""

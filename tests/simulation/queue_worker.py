@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from tests.simulation.queue_run import QueueRun
 
 FATES = {
-    "done": 10,
+    "done": 8,
+    "delete": 4,
     "late": 3,
     "twice": 3,
     "dies": 4,
     "release": 3,
     "back off": 2,
     "renew": 3,
+    "change": 3,
     "reject": 1,
     "undo": 1,
     "move": 2,
@@ -110,14 +112,18 @@ class Worker:
             (fate,) = ("done",) if run.is_calm else rng.choices(list(FATES), list(FATES.values()))
             soon_ms = now_ms + (0 if run.is_calm else rng.choice((0, 20, 100, run.visibility_ms // 2)))
             late_ms = now_ms + run.visibility_ms + rng.choice((1, 100, 1000))
+            any_ms = rng.choice((soon_ms, late_ms))
+            change = Verdict.RENEW if run.is_fifo else Verdict.CHANGE
             jobs = {
                 "done": [Job(place, holder, first, last, soon_ms, Verdict.DONE)],
+                "delete": [Job(place, holder, first, last, any_ms, Verdict.DELETE)],
                 "late": [Job(place, holder, first, last, late_ms, Verdict.DONE)],
                 "twice": [Job(place, holder, first, last, at_ms, Verdict.DONE) for at_ms in (soon_ms, late_ms)],
                 "dies": [],
                 "release": [Job(place, holder, first, last, soon_ms, Verdict.RELEASE)],
                 "back off": [Job(place, holder, first, last, soon_ms, Verdict.RELEASE, Verdict.RELEASE)],
                 "renew": [Job(place, holder, first, last, soon_ms, Verdict.RENEW, Verdict.DONE)],
+                "change": [Job(place, holder, first, last, any_ms, change, Verdict.DONE)],
                 "reject": [Job(place, holder, first, last, soon_ms, Verdict.REJECT)],
                 "undo": [Job(place, holder, first, last, soon_ms, Verdict.UNDO)],
                 "move": [Job(place, holder, first, last, soon_ms, Verdict.MOVE if self.is_mover else Verdict.DONE)],
@@ -128,11 +134,12 @@ class Worker:
         run, rng = self.run, self.run.rng
         at = run.places[job.place]
         due_ms = 0
-        if job.verdict is Verdict.RENEW:
+        if job.verdict in (Verdict.RENEW, Verdict.CHANGE):
             due_ms = at.now_ms + run.visibility_ms * rng.choice((0, 1, 2))
+            item = Item(job.first, job.last, job.holder, job.verdict, due_ms)
             job.at_ms, job.verdict, job.then = run.clock.now_ms() + rng.choice((50, 500)), Verdict.DONE, None
             self.jobs.append(job)
-            self._send(job, Item(job.first, job.last, job.holder, Verdict.RENEW, due_ms))
+            self._send(job, item)
             return
         if job.then is Verdict.RELEASE:
             due_ms = at.now_ms + rng.choice((200, 2000))

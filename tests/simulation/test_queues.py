@@ -45,6 +45,8 @@ def test_messages_are_worked_off_over_many_seeds() -> None:
             "failovers",
             "records_cut",
             "records_compacted",
+            "purges",
+            "duplicates",
         ),
         count // 2,
     )

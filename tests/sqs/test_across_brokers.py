@@ -181,6 +181,22 @@ def test_receipts_counts_and_deletes_outlive_a_killed_process(
     assert found == {got[3]["Body"]: "2", "4": "1", "5": "1"}
 
 
+def test_a_purge_outlives_a_killed_process(own_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    broker = own_broker()
+    sqs = sqs_client(broker.http, JSON, tmp_path)
+    url = sqs.create_queue(QueueName="jobs.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    message = {"QueueUrl": url, "MessageGroupId": "g", "MessageDeduplicationId": "same"}
+    sqs.send_message(MessageBody="before", **message)
+    sqs.purge_queue(QueueUrl=url)
+    broker.kill()
+    broker.start()
+    sqs.send_message(MessageBody="after", **message)
+    broker.kill()
+    broker.start()
+    sqs.send_message(MessageBody="again", **message)
+    assert bodies(receive(sqs, url, 10, 20)) == ["after"]
+
+
 def retried(call: Any) -> Any:
     """As an SDK does it: until it is answered."""
 
@@ -220,5 +236,32 @@ def test_receipts_counts_and_deletes_outlive_the_leader(tmp_path: Path) -> None:
         assert twice == set(bodies(got[15:]))
         cluster.brokers[2].start()
         assert retried(lambda: counts(sqs[3], url[3])) == (0, 15, 0)
+    finally:
+        cluster.finish()
+
+
+def test_a_purge_outlives_the_leader(tmp_path: Path) -> None:
+    cluster = ClusterProcesses(tmp_path, settings=SETTINGS)
+    try:
+        sqs = clients(cluster, tmp_path)
+        scope = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+        attributes = {"FifoQueue": "true", "PenstockPartitions": "6", **scope}
+        sqs[1].create_queue(QueueName="jobs.fifo", Attributes=attributes)
+        url = urls(sqs, "jobs.fifo")
+        groups = [f"g{number}" for number in range(12)]
+
+        def send(node: int, body: str) -> None:
+            for group in groups:
+                message = {"QueueUrl": url[node], "MessageGroupId": group, "MessageDeduplicationId": "same"}
+                retried(partial(sqs[node].send_message, MessageBody=f"{body}-{group}", **message))
+
+        send(1, "before")
+        sqs[3].purge_queue(QueueUrl=url[3])
+        cluster.brokers[2].kill()
+        send(1, "after")
+        send(3, "again")
+        got = receive_all(sqs[1], url[1], len(groups))
+        assert sorted(bodies(got)) == sorted(f"after-{group}" for group in groups)
+        assert retried(lambda: counts(sqs[3], url[3])) == (0, len(groups), 0)
     finally:
         cluster.finish()

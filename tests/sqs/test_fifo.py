@@ -1,5 +1,6 @@
 """FIFO queues, with boto3 in both protocols: in order, one pair of hands a group, nothing twice."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -26,6 +27,66 @@ def test_a_group_is_in_order_and_in_one_pair_of_hands(sqs: Any, fifo: str) -> No
     assert bodies(receive(sqs, fifo, 10, 20)) == ["a1", "a2"]
 
 
+def test_as_many_as_possible_of_one_group_come_first_and_in_order(sqs: Any, fifo: str) -> None:
+    for number in range(4):
+        for group in "abc":
+            send(sqs, fifo, f"{group}{number}", group)
+    assert bodies(receive(sqs, fifo, 3, 20)) == ["a0", "a1", "a2"]
+    assert bodies(receive(sqs, fifo, 10, 20)) == ["b0", "b1", "b2", "b3", "c0", "c1", "c2", "c3"]
+
+
+def test_a_message_that_is_visible_again_comes_at_once_and_those_behind_one_in_flight_wait(
+    sqs: Any, fifo: str
+) -> None:
+    """As AWS: recorded by LocalStack's test_fifo_message_group_visibility_after_terminate_visibility_timeout."""
+    for number in range(3):
+        send(sqs, fifo, f"a{number}", "a")
+    held = receive(sqs, fifo, 2, 20)
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=held[0]["ReceiptHandle"], VisibilityTimeout=0)
+    (again,) = receive(sqs, fifo, 10, 20)
+    assert again["Body"] == "a0"
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=held[1]["ReceiptHandle"], VisibilityTimeout=0)
+    assert receive(sqs, fifo) == []
+    sqs.delete_message(QueueUrl=fifo, ReceiptHandle=again["ReceiptHandle"])
+    assert bodies(receive(sqs, fifo, 10, 20)) == ["a1", "a2"]
+
+
+def test_who_waits_gets_a_message_that_becomes_visible_though_one_behind_it_is_in_flight(sqs: Any, fifo: str) -> None:
+    for number in range(2):
+        send(sqs, fifo, f"a{number}", "a")
+    held = receive(sqs, fifo, 2, 20)
+    found: list[dict[str, Any]] = []
+    waiting = threading.Thread(target=lambda: found.extend(receive(sqs, fifo, 10, 20)))
+    waiting.start()
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=held[0]["ReceiptHandle"], VisibilityTimeout=0)
+    waiting.join(60)
+    assert bodies(found) == ["a0"]
+
+
+def test_a_receipt_is_no_good_after_the_visibility_timeout(sqs: Any, fifo: str) -> None:
+    """As AWS: recorded by LocalStack's test_fifo_delete_after_visibility_timeout."""
+    send(sqs, fifo, "x")
+    (held,) = receive(sqs, fifo, 1, 20, VisibilityTimeout=0)
+    handle = held["ReceiptHandle"]
+    said = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+    for ask in (
+        lambda: sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle),
+        lambda: sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=handle, VisibilityTimeout=5),
+    ):
+        with refused() as raised:
+            ask()
+        assert (code_of(raised), message_of(raised)) == ("InvalidParameterValue", said)
+    entry = {"Id": "a", "ReceiptHandle": handle}
+    (failed,) = sqs.delete_message_batch(QueueUrl=fifo, Entries=[entry])["Failed"]
+    assert (failed["Code"], failed["Message"]) == ("ReceiptHandleIsInvalid", "The receipt handle has expired")
+    changed = sqs.change_message_visibility_batch(QueueUrl=fifo, Entries=[{**entry, "VisibilityTimeout": 5}])
+    assert [(each["Code"], each["Message"]) for each in changed["Failed"]] == [("InvalidParameterValue", said)]
+    (again,) = receive(sqs, fifo, 1, 20)
+    sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=again["ReceiptHandle"], VisibilityTimeout=60)
+    sqs.delete_message(QueueUrl=fifo, ReceiptHandle=again["ReceiptHandle"])
+    assert counts(sqs, fifo) == (0, 0, 0)
+
+
 def test_sequence_numbers_grow(sqs: Any, fifo: str) -> None:
     sent = [send(sqs, fifo, str(number))["SequenceNumber"] for number in range(5)]
     assert sent == sorted(sent)
@@ -45,6 +106,16 @@ def test_what_was_sent_already_is_not_sent_again(sqs: Any, fifo: str) -> None:
     sqs.delete_message(QueueUrl=fifo, ReceiptHandle=found["ReceiptHandle"])
     send(sqs, fifo, "one", id="same")
     assert counts(sqs, fifo) == (0, 0, 0), "not even after it was deleted"
+
+
+def test_after_a_purge_what_was_sent_before_may_be_sent_again(sqs: Any, fifo: str) -> None:
+    """As AWS: recorded by LocalStack's test_purge_queue_clears_fifo_deduplication_cache."""
+    first = send(sqs, fifo, "one", id="same")
+    sqs.purge_queue(QueueUrl=fifo)
+    again = send(sqs, fifo, "another body", id="same")
+    assert again["MessageId"] != first["MessageId"]
+    assert send(sqs, fifo, "a third body", id="same")["MessageId"] == again["MessageId"]
+    assert bodies(receive(sqs, fifo, 10, 20)) == ["another body"]
 
 
 def test_the_content_may_be_the_id(sqs: Any, name: str) -> None:

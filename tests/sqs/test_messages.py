@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from penstock.queues.messages import Receipt
+
 from .asking import bodies, code_of, counts, message_of, receive, receive_all, refused
 
 ATTRIBUTES = {
@@ -57,32 +59,55 @@ def test_a_message_is_seen_by_one_until_it_is_deleted_or_its_time_is_up(sqs: Any
     assert counts(sqs, queue) == (0, 0, 0)
 
 
-def test_a_receipt_is_refused_once_somebody_else_has_the_message(sqs: Any, queue: str) -> None:
+def test_a_delete_is_refused_once_somebody_else_has_the_message(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="x")
     (first,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
     (second,) = receive(sqs, queue, 1, 20)
-    for ask in (
-        lambda: sqs.delete_message(QueueUrl=queue, ReceiptHandle=first["ReceiptHandle"]),
-        lambda: sqs.change_message_visibility(
-            QueueUrl=queue, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=5
-        ),
-    ):
-        with refused() as raised:
-            ask()
-        assert code_of(raised) == "InvalidParameterValue"
-        assert message_of(raised).endswith("Reason: The receipt handle has expired.")
+    with refused() as raised:
+        sqs.delete_message(QueueUrl=queue, ReceiptHandle=first["ReceiptHandle"])
+    assert code_of(raised) == "InvalidParameterValue"
+    assert message_of(raised).endswith("Reason: The receipt handle has expired.")
     sqs.delete_message(QueueUrl=queue, ReceiptHandle=second["ReceiptHandle"])
     assert counts(sqs, queue) == (0, 0, 0)
 
 
-def test_a_late_delete_is_honoured_if_nobody_else_has_the_message(sqs: Any, queue: str) -> None:
+def test_a_late_receipt_is_good_if_nobody_else_has_the_message(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="x")
     (held,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
-    with refused() as raised:
-        sqs.change_message_visibility(QueueUrl=queue, ReceiptHandle=held["ReceiptHandle"], VisibilityTimeout=5)
-    assert code_of(raised) == "AWS.SimpleQueueService.MessageNotInflight"
-    sqs.delete_message(QueueUrl=queue, ReceiptHandle=held["ReceiptHandle"])
+    handle = {"QueueUrl": queue, "ReceiptHandle": held["ReceiptHandle"]}
+    sqs.change_message_visibility(VisibilityTimeout=43_200, **handle)
+    assert receive(sqs, queue) == []
+    assert counts(sqs, queue) == (0, 1, 0)
+    sqs.change_message_visibility(VisibilityTimeout=0, **handle)
+    sqs.delete_message(**handle)
     assert counts(sqs, queue) == (0, 0, 0)
+
+
+def test_an_older_receipt_changes_the_visibility_of_the_message(sqs: Any, queue: str) -> None:
+    """As AWS: recorded by LocalStack's test_terminate_visibility_timeout_after_receive."""
+    sqs.send_message(QueueUrl=queue, MessageBody="x")
+    (older,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
+    (newer,) = receive(sqs, queue, 1, 20, VisibilityTimeout=43_200)
+    sqs.change_message_visibility(QueueUrl=queue, ReceiptHandle=older["ReceiptHandle"], VisibilityTimeout=0)
+    (newest,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
+    entries = [
+        {"Id": str(at), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 43_200}
+        for at, each in enumerate((older, newer))
+    ]
+    assert len(sqs.change_message_visibility_batch(QueueUrl=queue, Entries=entries)["Successful"]) == 2
+    assert receive(sqs, queue) == []
+    sqs.delete_message(QueueUrl=queue, ReceiptHandle=newest["ReceiptHandle"])
+    assert counts(sqs, queue) == (0, 0, 0)
+
+
+def test_the_visibility_of_a_message_that_nobody_has_received_is_not_changed(sqs: Any, queue: str) -> None:
+    for body, delay_s in (("later", 900), ("now", 0)):
+        sqs.send_message(QueueUrl=queue, MessageBody=body, DelaySeconds=delay_s)
+    (held,) = receive(sqs, queue, 1, 20)
+    made_up = Receipt.of(held["ReceiptHandle"])._replace(offset=0).to_handle()
+    with refused() as raised:
+        sqs.change_message_visibility(QueueUrl=queue, ReceiptHandle=made_up, VisibilityTimeout=5)
+    assert code_of(raised) == "AWS.SimpleQueueService.MessageNotInflight"
 
 
 def test_deleting_twice_is_no_error_and_extending_what_is_gone_is_one(sqs: Any, queue: str) -> None:

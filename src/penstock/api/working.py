@@ -216,7 +216,7 @@ class Working:
         await self.calls.delete(receipt)
 
     async def give_back(self, receipt: str, delay_s: int) -> None:
-        """Others may have it, after a while. JobLost if they have it already."""
+        """Others may have it, after a while. JobLost if it is finished, or its time is over in a FIFO queue."""
         self._let_go(receipt)
         await self.calls.change(receipt, delay_s)
 

@@ -1,4 +1,4 @@
-"""The HTTP listener: small, kept alive, bounded. What answers a request is given by node.py.
+"""One HTTP connection: small, kept alive, bounded. What answers a request is given by node.py (http_listener.py).
 
 A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
 long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for.
@@ -6,22 +6,23 @@ Pipelined requests are parsed and answered for at most `TURN_S` at a time, so th
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from time import monotonic
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from penstock.foundation.descriptors import Leave
-from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
+from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.network.binding import is_scarce_for
-from penstock.network.budget import Loan, ReceiveBudget
+from penstock.network.budget import Loan
 from penstock.network.heads import CONTINUE, connection_line, head
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
 from penstock.network.large import RATE_MIN
 from penstock.network.large_body import LargeBody
+
+if TYPE_CHECKING:
+    from penstock.network.http_listener import HttpListener
 
 logger = logging.getLogger(__name__)
 
@@ -35,23 +36,17 @@ PIPELINED_MAX: Final = 32
 
 Nor is one whose requests that wait have more bytes than one body may have.
 """
-BUDGET_BYTES: Final = 256 << 20
-"""Of what has arrived of large bodies whose requests are not answered yet; beyond it most are not read from."""
 IDLE_S: Final = 75.0
 """A connection that says nothing for this long is closed; longer than load balancers wait by default.
 
 So is one whose request takes as long to come.
 """
-CONNECTIONS_MAX: Final = 10_000
 SURPLUS_MAX: Final = 100
 """Connections beyond the bound that are answered one request; any more are closed without a word."""
 SURPLUS_IDLE_S: Final = 5.0
 
 _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
-
-
-AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]
 
 
 class _Asked(NamedTuple):
@@ -71,63 +66,10 @@ class _Asked(NamedTuple):
             self.loan.close()
 
 
-class HttpListener:
-    """Makes connections, and has what they share: who answers, and a bound on what is held for them."""
-
-    def __init__(
-        self,
-        answer: Answer,
-        budget_bytes: int = BUDGET_BYTES,
-        *,
-        connections_max: int = CONNECTIONS_MAX,
-        answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
-    ) -> None:
-        """`answer_surplus`: what those are answered that are beyond the bound; if it is nothing else, the refusal."""
-        self.answer: Final = answer
-        self._answer_surplus = answer_surplus
-        self.budget: Final = ReceiveBudget(budget_bytes)
-        self.connections_max = connections_max
-        self.connections: Final[set[HttpConnection]] = set()
-        self.refused: Callable[[str], None] = lambda kind: None
-        self.kafka, self.is_stopping = "", False  # `kafka`: where Kafka clients are told to go
-        self._emptied = asyncio.Event()
-
-    def __call__(self) -> "HttpConnection":
-        return HttpConnection(self)
-
-    @property
-    def surplus(self) -> int:
-        """How many connections there are beyond the bound, with one that comes now."""
-        return len(self.connections) + 1 - self.connections_max
-
-    def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        """SDKs try again on a 503, and load balancers ask another broker."""
-        count = self.connections_max
-        reason = f"this broker has {count} HTTP connections and takes no more (http.max.connections); try again"
-        return self._answer_surplus(request, unavailable(reason, b"retry-after: 1\r\n"))
-
-    def left(self, connection: "HttpConnection") -> None:
-        self.connections.discard(connection)
-        if not self.connections:
-            self._emptied.set()
-
-    async def drain(self, seconds: float) -> None:
-        """Have everyone leave: with the answer to what is under way, or without one that takes longer than this."""
-        self.is_stopping = True
-        for connection in list(self.connections):
-            connection.stop()
-        if self.connections:
-            self._emptied.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), seconds)
-        for connection in list(self.connections):
-            connection.close()
-
-
 class HttpConnection(asyncio.Protocol):
     """One client: its requests are answered one after another."""
 
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: "HttpListener") -> None:
         self._listener = listener
         self._answer = listener.answer
         self._is_surplus = False

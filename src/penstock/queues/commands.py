@@ -139,6 +139,11 @@ class Verdict(Enum):
     """As if it had not been delivered: available, and the delivery is not counted."""
     MOVE = "move"
     """To a destination that is named, as move tasks do."""
+    DELETE = "delete"
+    """As DONE, but only while in flight: DeleteMessage of a FIFO queue."""
+    CHANGE = "change"
+    """As RENEW, at any time and by whoever has ever received it: ChangeMessageVisibility of a standard queue. Of a
+    message that somebody else has received since, the time of that one is changed."""
 
 
 class Item(NamedTuple):
@@ -181,10 +186,15 @@ class GiveBack(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """All below an offset is done, whoever has it; but what is being moved away is moved."""
+    """All below an offset is done, whoever has it; but what is being moved away is moved.
+
+    A group that is not known yet begins there.
+    """
 
     group: str
     end: int
+    forgets_ids: bool = False
+    """Whether the deduplication ids of all below are forgotten: see QueueMachine.purged_to. Of FIFO queues."""
 
 
 class Trimmed(NamedTuple):

@@ -1,8 +1,8 @@
 """Which messages came before: the deduplication ids of the last five minutes. Pure.
 
 The shell asks before it appends, and tells when it has; after a restart, or on another broker, it tells of all
-records of the last five minutes again. Memory is bounded: with more ids than that, messages are refused, and not
-taken twice.
+records of the last five minutes again. A purge of the queue makes it forget the ids of all messages before it. Memory
+is bounded: with more ids than that, messages are refused, and not taken twice.
 """
 
 from collections import deque
@@ -13,6 +13,8 @@ from penstock.queues.errors import TooManyDeduplicationIds
 WINDOW_MS: Final = 300_000
 """AWS's deduplication interval, from the time at which the original was sent."""
 IDS_MAX: Final = 1_000_000
+EXPIRED_MAX: Final = 1000
+"""Ids that are forgotten at a time: a million of them may have expired, or be purged, since the last message."""
 
 
 class Original(NamedTuple):
@@ -32,6 +34,8 @@ class Deduplication:
         self._originals: dict[tuple[str, str], Original] = {}
         self._in_order: deque[tuple[tuple[str, str], Original]] = deque()
         """As they came, which is nearly in the order of their times; some are forgotten already."""
+        self._forgotten_to = 0
+        """Ids of messages below this offset do not count."""
 
     def __len__(self) -> int:
         return len(self._originals)
@@ -40,6 +44,10 @@ class Deduplication:
         """The offset of the message that one with this id repeats, if there is one."""
         original = self._originals.get(self._key(group, deduplication_id))
         return original.offset if original is not None and self._holds(original, now_ms) else None
+
+    def forget_below(self, offset: int) -> None:
+        """Forget the ids of messages below an offset. Say so before messages are found again."""
+        self._forgotten_to = offset
 
     def check_room(self, now_ms: int, count: int = 1) -> None:
         """Whether so many more can be remembered. Raises TooManyDeduplicationIds."""
@@ -71,15 +79,17 @@ class Deduplication:
             del self._originals[key]
 
     def expire(self, now_ms: int) -> None:
-        """Forget what is too old."""
+        """Forget what is too old or purged, at most so much that it takes no time to speak of."""
         in_order = self._in_order
-        while in_order and not self._holds(in_order[0][1], now_ms):
+        for _ in range(min(EXPIRED_MAX, len(in_order))):
+            if self._holds(in_order[0][1], now_ms):
+                break
             key, original = in_order.popleft()
             if self._originals.get(key) is original:
                 del self._originals[key]
 
     def _holds(self, original: Original, now_ms: int) -> bool:
-        return now_ms - original.sent_ms < self._window_ms
+        return now_ms - original.sent_ms < self._window_ms and original.offset >= self._forgotten_to
 
     def _key(self, group: str, deduplication_id: str) -> tuple[str, str]:
         return (group if self._is_by_group else "", deduplication_id)

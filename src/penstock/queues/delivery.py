@@ -30,7 +30,7 @@ class Chain:
     def __init__(self) -> None:
         self.offsets: list[int] = []
         self.held = 0
-        """How many are in flight: while any is, the group is closed to everybody."""
+        """How many are in flight."""
         self.ready_at = NOT_READY
         """Its first message, if that may be delivered."""
 
@@ -205,10 +205,10 @@ class Delivery:
                 del self._held_by[parcel.holder]
 
     def _refresh(self, group: str) -> None:
-        """Keep it ready exactly if it is open and its first message is not delayed."""
+        """Keep it ready exactly if its first message is neither in flight nor delayed."""
         chain = self.chains[group]
         at = NOT_READY
-        if chain.offsets and not chain.held and chain.offsets[0] not in self._timers:
+        if chain.offsets and chain.offsets[0] not in self._timers:
             at = chain.offsets[0]
         if at != chain.ready_at:
             if chain.ready_at != NOT_READY:

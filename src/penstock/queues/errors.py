@@ -15,7 +15,11 @@ class AlreadyFinished(NotHeld):
 
 
 class NotInFlight(NotHeld):
-    """The message is where it was, but its time is up: there is nothing left to extend (AWS: MessageNotInflight)."""
+    """The message is where it was, but its time is up: there is nothing left to extend."""
+
+
+class NeverReceived(NotHeld):
+    """Nobody has received the message yet (AWS: MessageNotInflight)."""
 
 
 class OverLimit(PenstockError):

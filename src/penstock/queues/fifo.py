@@ -1,18 +1,18 @@
 """Who gets which messages of a FIFO queue: decided, not done. Pure.
 
-A message group is in one pair of hands: while any of its messages is in flight, nobody gets another. Within a group
-each message waits for all before it, until they are done, dead or in the same hands. Messages that were looked at and
-must wait become parcels, each on its own, and are found again through the chain of their group (delivery.py).
+Within a message group each message waits for all before it, until they are done, dead or in the same hands. So nobody
+gets a message behind one that is in flight; one that has become visible again is delivered at once, though others
+behind it are in flight. Messages that were looked at and must wait become parcels, each on its own, and are found
+again through the chain of their group (delivery.py).
 
 As AWS does, as many as possible of one group are given before any of another: the others are left to other workers.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.queues.acquiring import BURIED_MAX, fresh_of
-from penstock.queues.commands import UNKNOWN, Acquire, Acquired, Fresh
+from penstock.queues.commands import Acquire, Acquired, Fresh
 from penstock.queues.delivery import Delivery
 from penstock.queues.draft import Draft
 from penstock.queues.records import Parcel
@@ -21,6 +21,11 @@ from penstock.queues.settings import DELAY_STEP_MS
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
 """Fresh messages among which more of the same group are looked for, as a multiple of how many are wanted."""
+
+
+def window_of(want: int) -> int:
+    """How many fresh messages are looked at for one receive, if some of the first can be given."""
+    return max(WINDOW_MIN, want * WINDOW_FACTOR) if want > 1 else 1
 
 
 def acquire_fifo(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
@@ -33,10 +38,7 @@ def acquire_fifo(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int
     if want <= 0:
         return ()
     hands = _FifoHands(draft, delivery, command, now_ms, want)
-    if delivery.ready:
-        hands.take_ready()
-    if command.fresh or command.fresh_end != UNKNOWN:
-        hands.take_fresh()
+    hands.take()
     return tuple(hands.taken)
 
 
@@ -47,16 +49,15 @@ def _repeat(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> 
     of them, if none was modified.)
     """
     due_ms = now_ms + command.visibility_ms
-    again = []
-    repeated: Counter[str] = Counter()
+    again: dict[str, list[Acquired]] = {}
     for first in delivery.held_by(command.holder):
         _, last, count, _, holder, received_ms, group, _ = delivery.parcels[first]
         assert group is not None
-        if delivery.chains[group].offsets[repeated[group]] == first:
-            repeated[group] += 1
+        repeated = again.setdefault(group, [])
+        if delivery.chains[group].offsets[len(repeated)] == first:
             draft.put(delivery, Parcel(first, last, count, due_ms, holder, received_ms, group))
-            again.append(Acquired(first, last, count, received_ms, due_ms))
-    return tuple(again)
+            repeated.append(Acquired(first, last, count, received_ms, due_ms))
+    return tuple(one for repeated in again.values() for one in repeated)
 
 
 class _FifoHands:
@@ -69,21 +70,31 @@ class _FifoHands:
         self._now_ms = now_ms
         self._due_ms = now_ms + command.visibility_ms
         self._want = want
+        self._bytes_left = command.max_bytes
         self._buried = 0
         self.taken: list[Acquired] = []
-        self._emptied: set[str] = set()
-        """Message groups of which all that was below the end is in these hands, or dead, by this decision."""
+        """Group by group, each in order."""
+        self._chosen: set[int] = set()
+        """Those of them that are fresh."""
 
-    def take_ready(self) -> None:
-        """Go through the message groups that are open, by their first message, and through each in order."""
-        delivery = self._delivery
+    def take(self) -> None:
+        """Give messages group by group: of groups that were looked at before, by their first message, then others."""
+        delivery, command = self._delivery, self._command
+        fresh = fresh_of(delivery, command)
+        looked = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.parcels))]
+        near = _by_group(looked[: window_of(self._want)])
         for first in delivery.ready:
             if self._want <= 0:
-                return
+                break
             group = delivery.parcels[first].group
             assert group is not None
             if self._take_chain(delivery.chains[group].offsets):
-                self._emptied.add(group)
+                self._choose(near.get(group, ()))
+        self._choose_groups(near)
+        if not self._chosen and self._want > 0:
+            self._choose_groups(_by_group(looked))
+        if fresh is not None:
+            self._look(fresh, list(looked))
 
     def _take_chain(self, offsets: Sequence[int]) -> bool:
         """Take from the front of a group; whether nothing is left of it."""
@@ -91,7 +102,7 @@ class _FifoHands:
         for offset in offsets:
             parcel = delivery.parcels[offset]
             if delivery.is_timed(offset):
-                return False  # not due, and those behind it wait for it
+                return False  # in flight or not due, and those behind it wait for it
             if settings.max_deliveries and parcel.count >= settings.max_deliveries:
                 if self._buried >= BURIED_MAX:
                     return False
@@ -103,24 +114,36 @@ class _FifoHands:
             self._hold(offset, parcel.count + 1, parcel.first_received_ms or self._now_ms, parcel.group)
         return True
 
-    def take_fresh(self) -> None:
-        fresh = fresh_of(self._delivery, self._command)
-        if fresh is None:
-            return
-        delivery, command = self._delivery, self._command
-        looked = list(fresh[: max(0, command.settings.lookahead_max - len(delivery.parcels))])
-        window = max(WINDOW_MIN, self._want * WINDOW_FACTOR)
-        chosen = self._choose(looked[:window]) or self._choose(looked)
-        # What is looked at: all up to the last one that is chosen. If none is, all: nobody can have any of it yet.
+    def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
+        """Give fresh messages of groups that have nothing before them."""
+        for group, messages in groups.items():
+            if self._want <= 0:
+                return
+            if group not in self._delivery.chains:
+                self._choose(messages)
+
+    def _choose(self, messages: Iterable[Fresh]) -> None:
+        """Give fresh messages of one group in order, as far as they are due."""
+        for one in messages:
+            if one.due_ms > self._now_ms or self._want <= 0:
+                return
+            self._bytes_left -= one.size
+            if self._bytes_left < 0 and self.taken:
+                self._want = 0
+                return
+            self._chosen.add(one.offset)
+            self._hold(one.offset, 1, self._now_ms, one.group)
+
+    def _look(self, fresh: Sequence[Fresh], looked: list[Fresh]) -> None:
+        """Set aside what was looked at: all up to the last that is given. If none is, all: nobody can have it yet."""
+        delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while looked[-1].offset not in chosen:
                 looked.pop()
         elif self._want <= 0 or self._is_early(looked):
             looked = []
         for one in looked:
-            if one.offset in chosen:
-                self._hold(one.offset, 1, self._now_ms, one.group)
-            else:
+            if one.offset not in chosen:
                 due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
                 self._draft.put(delivery, Parcel(one.offset, one.offset, 0, due_ms, "", 0, one.group))
         end = looked[-1].offset + 1 if looked else delivery.end
@@ -133,28 +156,16 @@ class _FifoHands:
         """Whether none of these is due, and nothing behind them is either: then they need not be looked at yet."""
         return not self._command.looks_on and all(one.due_ms > self._now_ms for one in fresh)
 
-    def _choose(self, fresh: Sequence[Fresh]) -> set[int]:
-        """Which fresh messages are given: group by group, each in order as far as it is due."""
-        groups: dict[str, list[Fresh]] = {}
-        for one in fresh:
-            groups.setdefault(one.group, []).append(one)
-        chosen: set[int] = set()
-        want, bytes_left = self._want, self._command.max_bytes
-        for group, messages in groups.items():
-            if group in self._delivery.chains and group not in self._emptied:
-                continue
-            for one in messages:
-                if one.due_ms > self._now_ms:
-                    break
-                bytes_left -= one.size
-                if want <= 0 or (bytes_left < 0 and (chosen or self.taken)):
-                    return chosen
-                chosen.add(one.offset)
-                want -= 1
-        return chosen
-
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:
         parcel = Parcel(offset, offset, count, self._due_ms, self._command.holder, received_ms, group)
         self._draft.put(self._delivery, parcel)
         self.taken.append(Acquired(offset, offset, count, received_ms, self._due_ms))
         self._want -= 1
+
+
+def _by_group(fresh: Iterable[Fresh]) -> dict[str, list[Fresh]]:
+    """Messages by their group, in order; the groups by their first message."""
+    groups: dict[str, list[Fresh]] = {}
+    for one in fresh:
+        groups.setdefault(one.group, []).append(one)
+    return groups

@@ -18,6 +18,7 @@ from penstock.queues.commands import (
     Acquired,
     Claim,
     Claimed,
+    Destination,
     Forget,
     GiveBack,
     MoveDone,
@@ -36,6 +37,7 @@ from penstock.queues.errors import AlreadyFinished, DamagedState, TooManyGroups
 from penstock.queues.fifo import acquire_fifo
 from penstock.queues.moving import Moves, carry
 from penstock.queues.records import (
+    NOWHERE,
     PARCEL,
     POSITION,
     PRODUCER,
@@ -44,6 +46,8 @@ from penstock.queues.records import (
     parcel_record,
     position_record,
     producer_record,
+    purge_mark,
+    purge_record,
     read_parcel,
     read_position,
     read_producer,
@@ -101,6 +105,16 @@ class QueueMachine:
     def start(self) -> int | None:
         """Everything below is done for all groups; None if there is none."""
         return min((delivery.start for delivery in self._deliveries.values()), default=None)
+
+    def purged_to(self, name: str) -> int:
+        """The deduplication ids of a group's messages below this offset are forgotten."""
+        route = self._moves.routes.get(purge_mark(name))
+        return 0 if route is None else route.producer_id
+
+    def purges(self) -> dict[Destination, int]:
+        """The same for all groups that were purged, by their marks."""
+        routes = self._moves.routes.items()
+        return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
     def summary(self) -> Iterator[StateRecord]:
         """Records that say all that is known: with these appended, a log that is not compacted can be trimmed."""
@@ -189,12 +203,20 @@ class QueueMachine:
             self._check_room()
             delivery = Delivery(command.group)
         self._again_ms = now_ms  # others may set out now
+        if command.end < self.purged_to(command.group):
+            draft.records.append(purge_record(command.group, command.end))  # other messages get these offsets
         positions.set_position(draft, delivery, command.end)
 
     def _purge(self, draft: Draft, command: Purge, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
-        if delivery is not None:
-            positions.purge(draft, delivery, command.end)
+        if delivery is None:
+            self._check_room()
+            delivery = Delivery(command.group, command.end)
+            draft.position(delivery, command.end)
+        positions.purge(draft, delivery, command.end)
+        if command.forgets_ids and command.end > self.purged_to(command.group):
+            # Last: if only a part is persisted, no id is forgotten of a message that is still there.
+            draft.records.append(purge_record(command.group, command.end))
 
     def _trim(self, draft: Draft, command: Trimmed, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
@@ -206,6 +228,8 @@ class QueueMachine:
         delivery = self._deliveries.get(command.group)
         if delivery is not None:
             self._again_ms = now_ms
+            if self.purged_to(command.group):
+                draft.records.append(purge_record(command.group, None))
             positions.forget(draft, delivery)
 
     def _reschedule(self, draft: Draft, command: Reschedule, now_ms: int) -> Reschedule | None:

@@ -5,6 +5,7 @@ to guess would be to lose messages.
 """
 
 import struct
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
@@ -16,7 +17,8 @@ POSITION: Final = 1
 PARCEL: Final = 2
 """Of a group: messages that are not finished."""
 ROUTE: Final = 3
-"""Of a destination: under which epoch and sequence the next message is moved there."""
+"""Of a destination: under which epoch and sequence the next message is moved there. With NOWHERE in place of a
+partition, of a group: up to where it was purged (`purge_record`)."""
 PRODUCER: Final = 4
 """Of the partition: the producer that its messages are moved away by."""
 
@@ -24,6 +26,7 @@ VERSION: Final = 0
 KEY_ERRORS: Final = "surrogateescape"
 """How a message group stands for a record's key that is no text."""
 NO_SEQUENCE: Final = -1
+NOWHERE: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 
 _NAMED: Final = struct.Struct(">BH")  # kind, length of the group's name
@@ -149,12 +152,26 @@ def position_record(key: bytes, group: str, end: int | None) -> StateRecord:
     return StateRecord(key=key, value=value, parsed=(group, end))
 
 
-def route_record(destination: Destination, route: Route) -> StateRecord:
+def route_record(destination: Destination, route: Route | None) -> StateRecord:
     return StateRecord(
         key=bytes((ROUTE,)) + _PLACE.pack(*destination),
-        value=_ROUTE.pack(VERSION, *route),
+        value=None if route is None else _ROUTE.pack(VERSION, *route),
         parsed=(destination, route),
     )
+
+
+def purge_mark(group: str) -> Destination:
+    """Stands for a group's purges where routes are kept."""
+    return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
+
+
+def purge_record(group: str, end: int | None) -> StateRecord:
+    """The deduplication ids of messages below `end` are forgotten; None: the group is gone.
+
+    It has the form of a route, to a partition that does not exist: older brokers keep it and use it for nothing. A
+    record of another kind would keep them from reading the delivery state at all (decision 34).
+    """
+    return route_record(purge_mark(group), None if end is None else Route(end, 0, 0))
 
 
 def producer_record(producer_id: int | None) -> StateRecord:

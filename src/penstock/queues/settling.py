@@ -11,12 +11,13 @@ from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.queues.commands import GiveBack, Item, Settle, Verdict
 from penstock.queues.delivery import Delivery
 from penstock.queues.draft import Draft, destination_of
-from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
+from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotInFlight
 from penstock.queues.records import Move, Parcel
 
 GIVEN_BACK_MAX: Final = 500
 """Parcels that one decision lets go: it is one batch, and logs take those of up to 1 MiB."""
-_ONLY_IN_FLIGHT: Final = frozenset((Verdict.RELEASE, Verdict.RENEW))
+_ONLY_IN_FLIGHT: Final = frozenset((Verdict.RELEASE, Verdict.RENEW, Verdict.DELETE))
+_FINISHED: Final = frozenset((Verdict.DONE, Verdict.DELETE))
 
 
 def settle(draft: Draft, delivery: Delivery, command: Settle, now_ms: int) -> tuple[PenstockError | None, ...]:
@@ -38,13 +39,15 @@ def _done_together(items: Sequence[Item]) -> Item | None:
     """All items as one, if one holder has finished what they speak of, and they follow on one another."""
     if not items:
         return None
-    first, holder = items[0].first, items[0].holder
+    first, holder, verdict = items[0].first, items[0].holder, items[0].verdict
+    if verdict not in _FINISHED:
+        return None
     end = first
     for item in items:
-        if item.first != end or item.last < end or item.holder != holder or item.verdict is not Verdict.DONE:
+        if item.first != end or item.last < end or item.holder != holder or item.verdict is not verdict:
             return None
         end = item.last + 1
-    return Item(first, end - 1, holder, Verdict.DONE)
+    return Item(first, end - 1, holder, verdict)
 
 
 def give_back(draft: Draft, delivery: Delivery, command: GiveBack, now_ms: int) -> int:
@@ -86,9 +89,11 @@ def _refusal(piece: Parcel, item: Item, now_ms: int) -> PenstockError | None:
     """Why an item does not count, if it does not."""
     if piece.move is not None:
         return AlreadyFinished(f"message {item.first} is being moved to another queue")
+    if item.verdict is Verdict.CHANGE:  # nobody knows any more who has received it before
+        return None if piece.count else NeverReceived(f"nobody has received message {item.first} yet")
     if piece.holder != item.holder or not piece.holder:
         return NotHeld(f"message {item.first} went to someone else: this receipt is out of date")
-    # AWS lets nobody extend or end what is over; KIP-932 neither. Whoever is done is done, though late.
+    # KIP-932 lets nobody extend or end what is over, and a FIFO queue of AWS nobody delete it.
     if piece.due_ms <= now_ms and item.verdict in _ONLY_IN_FLIGHT:
         return NotInFlight(f"the time for message {item.first} was up {now_ms - piece.due_ms} ms ago")
     return None
@@ -96,8 +101,10 @@ def _refusal(piece: Parcel, item: Item, now_ms: int) -> PenstockError | None:
 
 def _verdict(part: Parcel, command: Settle, item: Item) -> Parcel | None:
     """What becomes of a piece; None: it is finished."""
-    if item.verdict is Verdict.DONE:
+    if item.verdict in _FINISHED:
         return None
+    if item.verdict is Verdict.CHANGE:
+        return part._replace(due_ms=item.due_ms, holder=part.holder or item.holder)
     if item.verdict is Verdict.REJECT:
         dead_letter = command.settings.dead_letter
         return None if dead_letter is None else _leaving(part, Move(destination_of(part, dead_letter)))

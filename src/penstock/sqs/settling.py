@@ -7,7 +7,7 @@ from penstock.broker.queues.messages import Settlement
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
 from penstock.queues.commands import Verdict
-from penstock.queues.errors import AlreadyFinished, InvalidReceipt, NotHeld, NotInFlight
+from penstock.queues.errors import AlreadyFinished, InvalidReceipt, NeverReceived, NotHeld
 from penstock.queues.messages import Receipt
 from penstock.sqs import checks, errors
 from penstock.sqs.batches import failed, read_entries, result
@@ -69,9 +69,16 @@ def delete_error(params: Params, error: PenstockError | None) -> PenstockError |
     return _expired(params) if isinstance(error, NotHeld) else error
 
 
+def delete_entry_error(params: Params, error: PenstockError | None) -> PenstockError | None:
+    """The same for an entry of a batch, which AWS gives another code: https://github.com/smaskalik/sqsmover/issues/54"""
+    if isinstance(error, NotHeld) and not isinstance(error, AlreadyFinished):
+        return SqsError(RECEIPT_HANDLE_IS_INVALID, "The receipt handle has expired")
+    return delete_error(params, error)
+
+
 def renew_error(params: Params, error: PenstockError | None) -> PenstockError | None:
     """Why a timeout was not changed."""
-    if isinstance(error, NotInFlight):
+    if isinstance(error, NeverReceived):
         return SqsError(MESSAGE_NOT_IN_FLIGHT, "The message referred to isn't in flight.")
     if isinstance(error, AlreadyFinished):
         reason = "Message does not exist or is not available for visibility timeout change."
@@ -80,7 +87,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Somebody else has the message now."""
+    """Somebody else has received the message since, or, in a FIFO queue, its visibility timeout is over."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 

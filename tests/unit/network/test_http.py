@@ -8,7 +8,8 @@ import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
 from penstock.network import http, large, large_body
-from penstock.network.http import LARGE_BYTES, PIPELINED_MAX, HttpListener
+from penstock.network.http import LARGE_BYTES, PIPELINED_MAX
+from penstock.network.http_listener import HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from penstock.network.site import Site
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.queues.deduplication import WINDOW_MS, Deduplication
+from penstock.queues.deduplication import EXPIRED_MAX, WINDOW_MS, Deduplication
 from penstock.queues.errors import TooManyDeduplicationIds
 
 NOW = 1_700_000_000_000
@@ -58,6 +58,36 @@ def test_what_could_not_be_appended_was_not_sent() -> None:
     known.remove("g", "id", 7)
     known.remove("g", "id", 7)
     assert known.find("g", "id", NOW) is None
+
+
+def test_ids_of_messages_that_were_purged_are_forgotten() -> None:
+    known = Deduplication()
+    for offset, name in enumerate("abc"):
+        known.add("g", name, offset, NOW, NOW)
+    known.forget_below(2)
+    assert [known.find("g", name, NOW) for name in "abc"] == [None, None, 2]
+    known.add("g", "a", 3, NOW, NOW)
+    assert known.find("g", "a", NOW) == 3
+
+
+def test_messages_that_are_read_back_after_a_purge_are_forgotten_too() -> None:
+    known = Deduplication()
+    known.forget_below(2)
+    known.add("g", "a", 1, NOW, NOW)
+    assert known.find("g", "a", NOW) is None
+    known.add("g", "a", 2, NOW, NOW)
+    assert known.find("g", "a", NOW) == 2
+
+
+def test_a_purge_makes_room_and_takes_no_time_however_many_ids_there_are() -> None:
+    known = Deduplication(ids_max=10 * EXPIRED_MAX)
+    for offset in range(10 * EXPIRED_MAX):
+        known.add("g", str(offset), offset, NOW, NOW)
+    known.forget_below(10 * EXPIRED_MAX)
+    assert len(known) == 10 * EXPIRED_MAX, "they go little by little"
+    known.check_room(NOW, EXPIRED_MAX)
+    known.add("g", "new", 10 * EXPIRED_MAX, NOW, NOW)
+    assert len(known) == 8 * EXPIRED_MAX + 1
 
 
 def test_with_too_many_ids_messages_are_refused_until_some_are_old() -> None:

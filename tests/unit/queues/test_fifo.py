@@ -1,4 +1,6 @@
-"""FIFO queues: message groups in order, each in one pair of hands."""
+"""FIFO queues: message groups in order; whoever has a message of a group keeps others from those behind it."""
+
+from itertools import groupby
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +30,7 @@ class Queue(Place):
         return offsets(self.acquire_of(holder, count, fresh, **options))
 
 
-def test_while_a_message_of_a_group_is_in_flight_nobody_gets_another() -> None:
+def test_while_a_message_of_a_group_is_in_flight_nobody_gets_one_behind_it() -> None:
     place = Queue("aab")
     assert place.receive("ada", 1) == [0]
     assert place.receive("bob") == [2]
@@ -44,8 +46,16 @@ def test_as_many_of_one_group_as_possible_are_given_before_any_of_another() -> N
     assert place.receive("cyd", 3) == []
 
 
-def test_one_receive_may_have_several_groups() -> None:
-    assert Queue("abcab").receive("ada", 4) == [0, 1, 3, 4]
+def test_one_receive_may_have_several_groups_one_after_another() -> None:
+    assert Queue("abcab").receive("ada", 4) == [0, 3, 1, 4]
+
+
+def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -> None:
+    place = Queue("abaa")
+    place.acquire_of("ada", 2, messages("ab"))
+    place.say("ada", Verdict.RELEASE, 0, 1)
+    assert place.receive("bob", 3) == [0, 2, 3]
+    assert place.receive("cyd", 3) == [1]
 
 
 def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
@@ -64,13 +74,29 @@ def test_a_worker_that_dies_gives_its_group_back_in_order() -> None:
     assert place.receive("bob") == [0, 1, 2]
 
 
-def test_a_message_that_was_let_go_comes_before_those_behind_it() -> None:
-    place = Queue("aab")
-    place.receive("ada")
+@pytest.mark.parametrize(("kept", "visible"), [(0, []), (1, [0]), (2, [0, 1])])
+def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_is_not(
+    kept: int, visible: list[int]
+) -> None:
+    """As AWS: recorded by LocalStack's test_fifo_group_visibility_extends_with_change_message_visibility."""
+    place = Queue("aaa")
+    assert place.receive("ada") == [0, 1, 2]
+    place.say("ada", Verdict.RENEW, kept, due_ms=START_MS + 2 * VISIBILITY_MS)
+    place.later(VISIBILITY_MS)
+    assert place.receive("bob") == visible
+    place.later(VISIBILITY_MS)
+    assert place.receive("cyd") == [0, 1, 2]
+
+
+def test_a_message_that_was_let_go_is_delivered_at_once_though_one_behind_it_is_in_flight() -> None:
+    place = Queue("aaab")
+    assert place.receive("ada", 2) == [0, 1]
     place.say("ada", Verdict.RELEASE, 0)
-    assert place.receive("bob") == [], "the second one is in flight still"
+    assert place.receive("bob") == [0, 3]
     place.say("ada", Verdict.RELEASE, 1)
-    assert place.receive("bob") == [0, 1]
+    assert place.receive("cyd") == [], "the first one is in flight again"
+    place.say("bob", Verdict.DONE, 0)
+    assert place.receive("cyd") == [1, 2]
 
 
 def test_a_message_that_is_not_due_holds_back_its_group_and_no_other() -> None:
@@ -191,6 +217,12 @@ def test_who_asks_again_does_not_get_what_comes_after_something_it_let_go() -> N
     assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
 
 
+def test_who_asks_again_gets_the_same_messages_in_the_same_order() -> None:
+    place = Queue("abab")
+    assert place.receive("attempt-1", 4) == [0, 2, 1, 3]
+    assert offsets(place.acquire_of("attempt-1", 4, (), repeat=True)) == [0, 2, 1, 3]
+
+
 def test_who_asks_again_gets_what_is_left_of_it() -> None:
     place = Queue("aab")
     place.receive("attempt-1", 2)
@@ -222,7 +254,7 @@ STEP = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text("abc", min_size=5, max_size=40), st.lists(STEP, min_size=10, max_size=50))
-def test_every_group_is_in_order_and_in_one_hand(groups: str, steps: list[tuple[str, int]]) -> None:
+def test_every_group_is_in_order(groups: str, steps: list[tuple[str, int]]) -> None:
     """What is given is what one may be given, and nobody goes empty-handed while there is something."""
     place = Queue(groups)
     finished: set[int] = set()
@@ -244,10 +276,8 @@ def _open_groups(place: Queue, finished: set[int]) -> set[str]:
         if offset in finished or group in seen:
             continue
         seen.add(group)
-        parcels = [place.delivery.parcels.get(at) for at in range(len(place.groups)) if place.groups[at] == group]
-        is_held = any(parcel is not None and parcel.holder and parcel.due_ms > place.now_ms for parcel in parcels)
         head = place.delivery.parcels.get(offset)
-        if not is_held and (head is None or head.due_ms <= place.now_ms):
+        if head is None or head.due_ms <= place.now_ms:
             found.add(group)
     return found
 
@@ -260,6 +290,8 @@ def _receive(place: Queue, finished: set[int], holder: str, count: int) -> None:
     for offset in given:
         before = [at for at in range(offset) if place.groups[at] == place.groups[offset]]
         assert all(at in finished or at in given[: given.index(offset)] for at in before), "out of order"
+    groups = [place.groups[offset] for offset in given]
+    assert [group for group, _ in groupby(groups)] == list(dict.fromkeys(groups)), "not group by group"
 
 
 def _say(place: Queue, finished: set[int], what: str, which: int) -> None:

@@ -72,20 +72,26 @@ class Model:
 
     def settle(self, item: Item, now_ms: int) -> bool:
         meant = [self.fates[offset] for offset in range(item.first, item.last + 1) if offset in self.fates]
-        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.RENEW)
-        if not meant or any(
-            fate.holder != item.holder or (only_in_flight and fate.due_ms <= now_ms) for fate in meant
-        ):
+        if not meant or not all(self._counts(fate, item, now_ms) for fate in meant):
             return False
         for offset in range(item.first, item.last + 1):
             if offset in self.fates:
                 self._settle(offset, item)
         return True
 
+    @staticmethod
+    def _counts(fate: Fate, item: Item, now_ms: int) -> bool:
+        if item.verdict is Verdict.CHANGE:
+            return fate.count > 0
+        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.RENEW, Verdict.DELETE)
+        return fate.holder == item.holder and not (only_in_flight and fate.due_ms <= now_ms)
+
     def _settle(self, offset: int, item: Item) -> None:
         fate = self.fates[offset]
-        if item.verdict in (Verdict.DONE, Verdict.REJECT):
+        if item.verdict in (Verdict.DONE, Verdict.REJECT, Verdict.DELETE):
             del self.fates[offset]
+        elif item.verdict is Verdict.CHANGE:
+            fate.due_ms, fate.holder = item.due_ms, fate.holder or item.holder
         elif item.verdict is Verdict.RENEW:
             fate.due_ms = item.due_ms
         elif item.verdict is Verdict.RELEASE:
@@ -177,7 +183,7 @@ def _random_step(rng: Random) -> tuple[Any, ...]:
     what = rng.choice(("acquire",) * 6 + ("settle",) * 12 + ("later", "restart", "give back", "trim", "set"))
     holder, offset = rng.choice(HOLDERS), rng.randrange(END)
     if what == "settle":
-        verdicts = [Verdict.DONE, Verdict.RELEASE, Verdict.RELEASE, Verdict.RENEW, Verdict.UNDO]
+        verdicts = [Verdict.DONE, Verdict.RELEASE, Verdict.RELEASE, Verdict.RENEW, Verdict.UNDO, Verdict.CHANGE]
         return what, [
             (rng.randrange(12), rng.choice((0, 0, 1, 3)), 9, rng.choice(verdicts), rng.choice((0, 0, 1)))
             for _ in range(rng.choice((1, 1, 4)))

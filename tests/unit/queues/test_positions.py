@@ -5,6 +5,7 @@ import pytest
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues.commands import Forget, Purge, SetPosition, Trimmed, Verdict
 from penstock.queues.errors import AlreadyFinished
+from penstock.queues.records import purge_mark
 from penstock.queues.settings import DeliverySettings
 
 from .driving import DEAD, FIFO, QUEUE, VISIBILITY_MS, Place, compacted, offsets, read_back, state_of
@@ -76,7 +77,16 @@ def test_of_a_group_that_is_forgotten_nothing_is_left() -> None:
     assert place.machine.groups == ["other"]
 
 
-@pytest.mark.parametrize("command", [Purge("nobody", 3), Trimmed("nobody", 3), Forget("nobody")])
+def test_a_group_that_is_purged_before_it_began_begins_behind_that() -> None:
+    place = Place()
+    assert place.do(Purge("new", 3, forgets_ids=True)) is None
+    place.restart()
+    delivery = place.machine.group("new")
+    assert delivery is not None
+    assert (delivery.end, place.machine.purged_to("new")) == (3, 3)
+
+
+@pytest.mark.parametrize("command", [Trimmed("nobody", 3), Forget("nobody")])
 def test_of_a_group_that_is_not_there_nothing_is_changed(command: object) -> None:
     place = Place()
     count = len(place.records)
@@ -99,8 +109,56 @@ def test_a_purge_that_was_persisted_in_part_is_finished_by_another() -> None:
     assert delivery.start == 20
 
 
+# -- purges of FIFO queues
+
+
+def test_a_purge_says_up_to_where_ids_are_forgotten() -> None:
+    place = Place(FIFO)
+    assert place.machine.purged_to(QUEUE) == 0
+    place.do(Purge(QUEUE, 5))
+    assert place.machine.purged_to(QUEUE) == 0, "as it was not asked for"
+    for end, purged_to in ((5, 5), (9, 9), (7, 9)):
+        place.do(Purge(QUEUE, end, forgets_ids=True))
+        place.restart()
+        assert place.machine.purged_to(QUEUE) == purged_to
+        assert place.machine.purges() == {purge_mark(QUEUE): purged_to}
+    assert (place.machine.purged_to("other"), place.machine.groups) == (0, [QUEUE])
+
+
+def test_ids_are_forgotten_only_when_all_of_a_purge_is_persisted() -> None:
+    place = Place()
+    for number in range(20):
+        place.acquire(f"w{number}")
+    decision = place.machine.decide(0, Purge(QUEUE, 20, forgets_ids=True), place.now_ms)
+    assert not decision.is_whole
+    for count in range(len(decision.persist) + 1):
+        machine = read_back(place.records + list(decision.persist[:count]), place.now_ms)
+        delivery = machine.group(QUEUE)
+        assert delivery is not None
+        assert machine.purged_to(QUEUE) == (0 if delivery.parcels or count < len(decision.persist) else 20)
+
+
+def test_a_group_that_is_set_back_remembers_ids_from_there_on() -> None:
+    place = Place(FIFO)
+    place.do(Purge(QUEUE, 9, forgets_ids=True))
+    place.do(SetPosition(QUEUE, 12))
+    assert place.machine.purged_to(QUEUE) == 9
+    place.do(SetPosition(QUEUE, 4))
+    place.restart()
+    assert place.machine.purged_to(QUEUE) == 4
+
+
+def test_of_the_purges_of_a_group_that_is_forgotten_nothing_is_left() -> None:
+    place = Place(FIFO)
+    place.do(Purge(QUEUE, 9, forgets_ids=True))
+    place.do(Forget(QUEUE))
+    assert place.machine.purges() == {}
+    assert not compacted(place.records)
+
+
 def test_the_summary_says_all_that_the_records_say() -> None:
     place = Place(DeliverySettings(dead_letter=DEAD))
+    place.do(Purge("purged", 3, forgets_ids=True))
     place.do(SetPosition("other", 3))
     place.acquire("ada", 6)
     for offset in (4, 1, 2):

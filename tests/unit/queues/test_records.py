@@ -18,6 +18,8 @@ from penstock.queues.records import (
     position_key,
     position_record,
     producer_record,
+    purge_mark,
+    purge_record,
     read_parcel,
     read_position,
     read_producer,
@@ -61,6 +63,15 @@ def test_all_else_is_read_as_it_was_written(name: str, end: int | None, to: Dest
     assert read_position(raw(position_record(position_key(name), name, end))) == (name, end)
     assert read_route(raw(route_record(to, route))) == (to, route)
     assert read_producer(raw(producer_record(end))) == end
+
+
+def test_a_purge_is_to_older_brokers_a_route_that_leads_nowhere() -> None:
+    record = purge_record("q", 9)
+    assert record.key.hex() == "03" + "dfd90ccee3eb3928a24238ecf6cdc8fb" + "ffffffff"
+    assert record.value is not None
+    assert record.value.hex() == "00" + "0000000000000009" + "0000" + "00000000"
+    assert read_route(raw(record)) == (purge_mark("q"), Route(9, 0, 0))
+    assert read_route(raw(purge_record("q", None))) == (purge_mark("q"), None)
 
 
 def test_the_layout_is_what_logs_have() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues.commands import Counts, Item, Settle, Verdict
-from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
+from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotInFlight
 
 from .driving import QUEUE, START_MS, VISIBILITY_MS, Place, offsets
 
@@ -39,14 +39,65 @@ def test_who_deletes_twice_is_told_that_it_is_done() -> None:
     ]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.RENEW, Verdict.RELEASE])
-def test_nobody_extends_or_ends_what_is_over(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [Verdict.RENEW, Verdict.RELEASE, Verdict.DELETE])
+def test_what_is_over_cannot_be_renewed_released_or_deleted(verdict: Verdict) -> None:
     place = Place()
     place.acquire("ada")
     place.later(VISIBILITY_MS)
     error = place.say("ada", verdict, 0, due_ms=place.now_ms + 1000)
     assert type(error) is NotInFlight
     assert "was up 0 ms ago" in str(error)
+
+
+def test_a_message_in_flight_is_deleted() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    assert type(place.say("bob", Verdict.DELETE, 0)) is NotHeld
+    assert place.say("ada", Verdict.DELETE, 0) is None
+    assert place.delivery.start == 1
+
+
+def test_the_visibility_of_a_message_can_be_changed_after_its_time_is_over() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.later(VISIBILITY_MS)
+    assert place.say("ada", Verdict.CHANGE, 0, due_ms=place.now_ms + 5000) is None
+    assert place.delivery.counts(place.now_ms) == Counts(0, 1, 0, 0)
+    place.restart()
+    place.later(4999)
+    assert place.acquire("bob") == []
+    assert place.say("ada", Verdict.DELETE, 0) is None
+
+
+def test_an_older_receipt_changes_the_visibility_of_a_message_that_another_one_has() -> None:
+    place = Place(end=1)
+    place.acquire("ada", visibility_ms=0)
+    assert offsets(place.acquire("bob")) == [0]
+    assert place.say("ada", Verdict.CHANGE, 0, due_ms=place.now_ms) is None
+    assert offsets(place.acquire("cyd")) == [0]
+    assert place.say("ada", Verdict.CHANGE, 0, due_ms=place.now_ms + 2 * VISIBILITY_MS) is None
+    place.later(VISIBILITY_MS)
+    assert place.acquire("dan") == []
+    assert type(place.say("ada", Verdict.DONE, 0)) is NotHeld, "the last receipt is the one that counts"
+    assert place.say("cyd", Verdict.DONE, 0) is None
+
+
+def test_a_receipt_of_a_message_that_was_let_go_holds_it_again() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.say("ada", Verdict.RELEASE, 0)
+    assert place.say("ada", Verdict.CHANGE, 0, due_ms=place.now_ms + 5000) is None
+    assert place.delivery.counts(place.now_ms) == Counts(0, 1, 0, 0)
+    assert place.say("ada", Verdict.DONE, 0) is None
+
+
+def test_the_visibility_of_what_nobody_has_received_is_not_changed() -> None:
+    place = Place(end=1)
+    place.acquire("ada")
+    place.say("ada", Verdict.UNDO, 0)
+    assert type(place.say("ada", Verdict.CHANGE, 0, due_ms=START_MS + 9000)) is NeverReceived
+    assert type(place.say("ada", Verdict.CHANGE, 5, due_ms=START_MS + 9000)) is AlreadyFinished
+    assert offsets(place.acquire("bob")) == [0]
 
 
 def test_who_extends_its_time_keeps_the_message_for_longer() -> None:

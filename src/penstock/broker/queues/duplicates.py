@@ -1,6 +1,7 @@
 """What was sent to a FIFO queue's partition within the last five minutes, and is not to be sent again.
 
-The index is the leader's. Whoever takes over reads the last five minutes of the log before it accepts anything.
+The index is the leader's. Whoever takes over reads the last five minutes of the log before it accepts anything, and
+forgets what was sent before the last purge, which is in the delivery state (purging.py).
 """
 
 import asyncio
@@ -27,12 +28,25 @@ Key = tuple[str, bytes | None]
 class Duplicates:
     """Of one partition that this broker leads."""
 
-    def __init__(self, partition: Partition, *, is_by_group: bool, clock: Clock, threads: Executor) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        is_by_group: bool,
+        clock: Clock,
+        threads: Executor,
+        window_ms: int = WINDOW_MS,
+    ) -> None:
         self._partition = partition
+        self._window_ms = window_ms
         self.is_by_group: Final = is_by_group
         self._clock = clock
         self._threads = threads
-        self._index = Deduplication(is_by_group=is_by_group)
+        self._index = Deduplication(is_by_group=is_by_group, window_ms=window_ms)
+        self._at: int | None = None
+        self._end = 0
+        """How far the log was read, and how far it must be."""
+        self._began_ms = 0
         self.is_loaded = False
         self._error: PenstockError | None = None
         self._waiting: list[Callable[[PenstockError | None], None]] = []
@@ -51,20 +65,25 @@ class Duplicates:
             self._task.add_done_callback(self._on_loaded)
 
     async def _load(self) -> None:
-        log, now_ms = self._partition.log, self._clock.steady_ms()
-        end = log.end_offset
-        first = find_time(log, now_ms - WINDOW_MS, end)
-        at = end if first is None else first[1]
-        while at < end:
+        has_more = True
+        while has_more:
             try:
-                following = self._read(at, end, now_ms)
+                has_more = self.read_back()
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
-                continue
-            if following == at:
-                return
-            at = following
             await asyncio.sleep(0)
+
+    def read_back(self) -> bool:
+        """Read a piece of what was sent before; whether there is more. Raises ColdRead."""
+        if self._at is None:
+            log, self._began_ms = self._partition.log, self._clock.steady_ms()
+            self._end = log.end_offset
+            first = find_time(log, self._began_ms - self._window_ms, self._end)
+            self._at = self._end if first is None else first[1]
+        if self._at >= self._end:
+            return False
+        before, self._at = self._at, self._read(self._at, self._end, self._began_ms)
+        return self._at > before
 
     def _read(self, offset: int, end: int, now_ms: int) -> int:
         """Note a piece of the log; the offset behind it."""
@@ -109,6 +128,10 @@ class Duplicates:
     def find(self, message: NewMessage, now_ms: int) -> int | None:
         """Where the message is that this one repeats."""
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
+
+    def forget_below(self, offset: int) -> None:
+        """Messages below were purged: what was sent before may be sent again."""
+        self._index.forget_below(offset)
 
     def check_room(self, count: int, now_ms: int) -> None:
         self._index.check_room(now_ms, count)

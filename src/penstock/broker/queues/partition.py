@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.messages import Delivered
+from penstock.broker.queues.purging import Purges
 from penstock.broker.queues.reading import Back, Message, Window, readable_to
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import BYTES_MAX, Acquire, Acquired, Item, Settle, Trimmed, Verdict
+from penstock.queues.fifo import window_of
 from penstock.queues.machine import QueueMachine
 from penstock.queues.messages import MESSAGE_ID, message_id
 from penstock.queues.settings import DEFAULTS, DeliverySettings
@@ -112,6 +114,7 @@ class QueuePartition:
         self._threads = threads
         self._groups: dict[tuple[str, bool], _Group] = {}
         self._back = Back(partition)
+        self.purges: Final = Purges(partition, runtime, self.machine)
         self.is_closed = False
 
     @property
@@ -158,7 +161,9 @@ class QueuePartition:
         end = max(start, delivery.end) if delivery is not None else start
         window, settings = group.window, wish.settings
         window.seek(end)
-        count = max(LOOK_ON, wish.max_messages) if rounds else wish.max_messages
+        count = window_of(wish.max_messages) if settings.is_fifo else wish.max_messages
+        if rounds:
+            count = max(LOOK_ON, count)
         window.fill(count)
         delay_ms = None if wish.is_plain else wish.delay_ms
         whole_max = settings.in_flight_max if wish.whole_ranges else 0

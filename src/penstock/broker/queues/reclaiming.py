@@ -2,7 +2,8 @@
 
 A queue's own log begins where the first message is that is not finished. Segments behind that go too, once all in
 them is, so that one message that is stuck keeps no others; every replica sees to that by itself. A topic that a queue
-is attached to keeps its own retention.
+is attached to keeps its own retention. The log of a FIFO queue keeps the last five minutes: whoever leads next reads
+from them which messages came before (duplicates.py).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from penstock.log.log import Log
 from penstock.log.settings import Storage
 from penstock.log.times import find_time
 from penstock.queues.commands import Trimmed
+from penstock.queues.deduplication import WINDOW_MS
 from penstock.queues.machine import QueueMachine
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -46,6 +48,7 @@ class Reclaimer:
         partitions: Partitions,
         image: Callable[[], ClusterImage],
         clock: Clock,
+        deduplication_ms: int = WINDOW_MS,
     ) -> None:
         self._hosting = hosting
         self._partitions = partitions
@@ -55,6 +58,9 @@ class Reclaimer:
         self._queues: object = None
         self._names: dict[bytes, list[str]] = {}
         """The queues of each topic, as they were when they were last looked at."""
+        self._fifo: set[bytes] = set()
+        """The topics of FIFO queues."""
+        self._deduplication_ms = deduplication_ms
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -69,6 +75,7 @@ class Reclaimer:
             self._queues, self._names = image.queues, {}
             for queue in image.queues.values():
                 self._names.setdefault(queue.topic_id, []).append(queue.name)
+            self._fifo = {queue.topic_id for queue in image.queues.values() if queue.settings.is_fifo}
         for partition in self._hosting:
             self._guarded(partition.partition, partial(self._keep, image, partition))
             if self._ticks % TIDY_TICKS == 0:
@@ -110,7 +117,7 @@ class Reclaimer:
         """Move the log's start past what is finished and what is too old, as DeleteRecords does: followers follow."""
         log, mark = partition.log, partition.high_watermark
         start = machine.start if self._all_have_begun(topic, machine) else None
-        finished_to = min(mark, start) if start is not None else log.start_offset
+        finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset
         if finished_to >= log.end_offset and log.segments[-1].size > ROLL_BYTES:
             log.roll(self._clock.now_ms())
         target = max(finished_to, self._too_old_to(log, partition.last_stable_offset))
@@ -130,6 +137,13 @@ class Reclaimer:
         found = find_time(log, oldest_kept_ms, limit)
         return found[1] if found is not None else limit
 
+    def _needed_from(self, topic: Topic, log: Log) -> int:
+        """From here on the log is needed though messages are finished: by segments, which is all that is dropped."""
+        if topic.topic_id not in self._fifo:
+            return log.end_offset
+        oldest_ms = behind_ms(self._clock) - self._deduplication_ms
+        return next((each.base_offset for each in log.segments if each.latest_ms >= oldest_ms), log.end_offset)
+
     # -- what any replica does
 
     def _drop_finished(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
@@ -138,6 +152,7 @@ class Reclaimer:
         if len(log.segments) < 3 or not self._all_have_begun(topic, machine):
             return
         limit = min(log.stable_end(partition.high_watermark), log.decided_to, log.checkpoint.synced_to)
+        limit = min(limit, self._needed_from(topic, log))
         bases = [segment.base_offset for segment in log.segments]
         finished = {first for first, end in pairwise(bases) if end <= limit and _is_finished(machine, first, end)}
         if finished and not log.io.is_busy:  # if it is, the next tick will do

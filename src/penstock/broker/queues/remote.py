@@ -30,6 +30,7 @@ from penstock.foundation.errors import (
 from penstock.queues.commands import Counts, Verdict
 from penstock.queues.errors import (
     AlreadyFinished,
+    NeverReceived,
     NotHeld,
     NotInFlight,
     OverLimit,
@@ -60,6 +61,7 @@ _REFUSALS: Final[dict[str, type[PenstockError]]] = {
         InvalidRecord,
         InvalidRequest,
         MessageTooLarge,
+        NeverReceived,
         NoSuchQueue,
         NotHeld,
         NotInFlight,
@@ -73,7 +75,10 @@ _REFUSALS: Final[dict[str, type[PenstockError]]] = {
 
 HELD_MS_MAX: Final = 10**12
 """For how long a message can be held or put off: no limit that anybody meets, but one."""
-_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict if verdict is not Verdict.MOVE}
+_VERDICTS: Final = {
+    verdict.value: verdict for verdict in (Verdict.DONE, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW, Verdict.UNDO)
+}
+"""What brokers ask each other for. The leader knows what it means in its queue: see routing.py."""
 
 
 def name_of(error: PenstockError) -> str:

@@ -33,6 +33,9 @@ from penstock.wire.messages.queue_control import QueueControlRequest
 TRY_S: Final = 15.0
 """How long a leader is looked for."""
 PAUSE_S: Final = 0.1
+_FIFO_RULES: Final = {Verdict.DONE: Verdict.DELETE}
+_STANDARD_RULES: Final = {Verdict.RENEW: Verdict.CHANGE}
+"""What DeleteMessage and ChangeMessageVisibility mean in a queue, as on AWS. Share groups have their own rules."""
 T = TypeVar("T")
 SentOrNot = list[Sent | PenstockError]
 SettledOrNot = list[PenstockError | None]
@@ -188,12 +191,19 @@ class Routing:
         if not queue.settings.is_fifo:
             self._sending.send(partition, messages, then)
             return
+        here = self._hosting.find(queue.topic_id, number)
+        if here is None:  # it knows of the last purge
+            then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
+            return
         duplicates = self._duplicates_of(partition, queue)
+        # Before it is read back: of two messages with one id, the one that was purged must not stand for both.
+        duplicates.forget_below(here.purges.purged_to(queue.name))
 
         def on_loaded(error: PenstockError | None) -> None:
             if error is not None:
                 then(error)
             else:
+                duplicates.forget_below(here.purges.purged_to(queue.name))
                 self._sending.send(partition, messages, then, duplicates)
 
         duplicates.when_loaded(on_loaded)
@@ -237,10 +247,18 @@ class Routing:
         return self._settle_parts(queue, items)
 
     def _command(self, queue: Queue, items: Sequence[Settlement], now_ms: int) -> Settle:
+        rules = _FIFO_RULES if queue.settings.is_fifo else _STANDARD_RULES
         return Settle(
             queue.name,
             tuple(
-                Item(item.offset, item.offset, item.holder, item.verdict, now_ms + item.delay_ms) for item in items
+                Item(
+                    item.offset,
+                    item.offset,
+                    item.holder,
+                    rules.get(item.verdict, item.verdict),
+                    now_ms + item.delay_ms,
+                )
+                for item in items
             ),
             self._settings_of(queue),
         )

@@ -38,7 +38,7 @@ from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
-from penstock.queues.commands import Counts, Forget, Purge, SetPosition
+from penstock.queues.commands import Counts, Forget
 from penstock.queues.settings import IN_FLIGHT_MAX, LOOKAHEAD_MAX, DeadLetter, DeliverySettings, share_of
 from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
@@ -198,7 +198,10 @@ class QueueService:
         await self._administration.delete(queue)
 
     async def purge(self, name: str) -> None:
-        """All that is in the queue now is done. Raises NoSuchQueue."""
+        """All that is in the queue now is done, and what is sent after this may have the same deduplication ids.
+
+        Raises NoSuchQueue.
+        """
         await self._everywhere(queue_of(self.image, name), PURGE)
 
     # -- messages
@@ -289,11 +292,6 @@ class QueueService:
         if action == COUNT:
             self._count_here(queue, partition, then)
             return
-        runtime, name = partition.runtime, queue.name
-        stable = partition.partition.last_stable_offset
-        command: Any = Forget(name)
-        if action == PURGE:
-            command = Purge(name, stable) if partition.machine.group(name) is not None else SetPosition(name, stable)
 
         def on_done(reply: Any) -> None:
             if isinstance(reply, PenstockError):
@@ -301,7 +299,10 @@ class QueueService:
             else:
                 self._count_here(queue, partition, then)
 
-        runtime.submit(command, on_done)
+        if action == PURGE:
+            partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=on_done)
+        else:
+            partition.runtime.submit(Forget(queue.name), on_done)
 
     def _count_here(self, queue: Queue, partition: QueuePartition, then: Take) -> None:
         async def count() -> None:

@@ -8,7 +8,7 @@ from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.cluster.administration import delete_topic
 from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, QueueSettings, Redrive
 from penstock.queues.commands import Verdict
-from penstock.queues.errors import NotHeld, NotInFlight
+from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_control import QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
@@ -42,7 +42,7 @@ async def test_a_broker_that_leads_nothing_sends_to_those_that_do(tmp_path: Path
         assert (got.value, got.message_id) == (b"a", sent.message_id)
         assert await two.settle(queue, [got], Verdict.RENEW, 60_000) == [None]
         assert await two.settle(queue, [got], Verdict.RELEASE) == [None]
-        (refused,) = await two.settle(queue, [got], Verdict.RENEW, 60_000)
+        (refused,) = await two.settle(queue, [got])
         assert isinstance(refused, NotHeld)
         (again,) = await two.receive(queue)
         assert (again.count, await two.settle(queue, [again])) == (2, [None])
@@ -55,11 +55,36 @@ async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> No
         await two.send(queue, b"a")
         held = await two.receive(queue, visibility_s=1)
         await two.advance(1000)
-        (late,) = await two.settle(queue, held, Verdict.RENEW, 1000)
+        (late,) = await two.settle(queue, held, Verdict.RELEASE)
         assert type(late) is NotInFlight
         await two.receive(queue)
         (elsewhere,) = await two.settle(queue, held)
         assert type(elsewhere) is NotHeld
+        (unseen,) = await two.send(queue, b"b")
+        (never,) = await two.settle(queue, [held[0]._replace(offset=unseen.offset)], Verdict.RENEW, 1000)
+        assert type(never) is AlreadyFinished, "nobody has looked at it"
+
+
+async def test_the_leader_knows_what_a_receipt_is_good_for_in_its_queue(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        two = town.houses[2]
+        standard = await town.create("jobs", partitions=1)
+        await two.send(standard, b"a")
+        held = await two.receive(standard, visibility_s=1)
+        await two.advance(1000)
+        assert await two.settle(standard, held, Verdict.RENEW, 5000) == [None]
+        assert await two.receive(standard) == []
+        await two.advance(5000)
+        assert await two.settle(standard, held) == [None]
+        fifo = await town.create("jobs.fifo", partitions=1, is_fifo=True)
+        await two.send(fifo, b"a", key=b"g", deduplication_id="1")
+        held = await two.receive(fifo, visibility_s=1)
+        await two.advance(1000)
+        for verdict in (Verdict.RENEW, Verdict.DONE):
+            (late,) = await two.settle(fifo, held, verdict, 5000)
+            assert type(late) is NotInFlight
+        (again,) = await two.receive(fifo)
+        assert await two.settle(fifo, [again]) == [None]
 
 
 async def test_a_queue_that_is_deleted_while_its_topic_is_deleted_is_gone(tmp_path: Path) -> None:
@@ -317,3 +342,20 @@ async def test_a_purge_reaches_all_partitions(tmp_path: Path) -> None:
         await two.send(queue, b"b")
         await one.service.purge("jobs")
         assert await two.counts(queue) == (0, 0, 0)
+
+
+async def test_a_purge_through_another_broker_lets_ids_be_used_again(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create("jobs.fifo", is_fifo=True, deduplication_scope=SCOPE_GROUP)
+        one, two = town.houses[1], town.houses[2]
+        wanted = [NewMessage(b"x", group.encode(), (), "same") for group in "abcdef"]
+
+        async def send() -> list[bool]:
+            return [
+                each.is_duplicate for each in await now(one.service.send(queue, wanted)) if isinstance(each, Sent)
+            ]
+
+        assert await send() == [False] * 6
+        await two.service.purge("jobs.fifo")
+        assert await send() == [False] * 6
+        assert await send() == [True] * 6

@@ -128,3 +128,55 @@ async def test_a_queue_with_many_closed_groups_finds_the_one_that_is_open(tmp_pa
         assert values(await shop.receive(queue)) == [b"y"]
         assert await shop.receive(queue) == []
         assert await shop.counts(queue) == (1999, 2, 0)
+
+
+async def test_after_a_purge_a_message_may_have_an_id_from_before(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create("jobs.fifo", **FIFO)
+        await send(shop, ("a", "one", "before"), ("a", "two", "before"))
+        await shop.service.purge("jobs.fifo")
+        sent = await send(shop, ("a", "one", "after"), ("a", "one", "again"))
+        assert [(each.offset, each.is_duplicate) for each in sent] == [(2, False), (2, True)]
+        assert values(await shop.receive(queue, max_messages=10)) == [b"after"]
+        await shop.service.purge("jobs.fifo")
+        assert not (await send(shop, ("a", "one", "last")))[0].is_duplicate
+
+
+async def test_whoever_takes_over_knows_of_a_purge(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        await shop.create("jobs.fifo", **FIFO)
+        await send(shop, ("a", "one", "before"), ("a", "two", "before"))
+        await shop.service.purge("jobs.fifo")
+        await send(shop, ("a", "two", "after"))
+    async with shop_at(tmp_path) as shop:
+        sent = await send(shop, ("a", "one", "after"), ("a", "two", "again"))
+        assert [(each.offset, each.is_duplicate) for each in sent] == [(3, False), (2, True)]
+
+
+async def test_a_purge_counts_for_every_partition_and_for_no_other_queue(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        for name in ("jobs.fifo", "other.fifo"):
+            settings = {"deduplication_scope": SCOPE_GROUP, "partitions": 3}
+            await shop.create(name, is_fifo=True, **settings)
+            await send(shop, *((group, "same", "x") for group in "abcdef"), name=name)
+        await shop.service.purge("jobs.fifo")
+        sent = await send(shop, *((group, "same", "x") for group in "abcdef"))
+        assert [each.is_duplicate for each in sent] == [False] * 6
+        assert len({each.partition for each in sent}) > 1
+        sent = await send(shop, *((group, "same", "x") for group in "abcdef"), name="other.fifo")
+        assert [each.is_duplicate for each in sent] == [True] * 6
+
+
+async def test_after_an_unclean_election_ids_count_from_where_the_log_ends(tmp_path: Path) -> None:
+    """Messages that were purged are lost, and others get their offsets."""
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create("jobs.fifo", **FIFO)
+        for number in range(5):
+            await send(shop, ("a", str(number), "x"))
+        await shop.service.purge("jobs.fifo")
+        shop.partition(queue).partition.log.truncate(1, shop.clock.now_ms())
+    async with shop_at(tmp_path) as shop:
+        sent = await send(shop, ("a", "1", "new"), ("a", "1", "again"))
+        assert [(each.offset, each.is_duplicate) for each in sent] == [(1, False), (1, True)]
+        (again,) = await send(shop, ("a", "1", "once more"))
+        assert again.is_duplicate

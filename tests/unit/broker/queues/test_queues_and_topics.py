@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.queues.messages import NewMessage, Sent
 from penstock.cluster.administration import delete_topic, grow_topic
 from penstock.cluster.queueing import plan_forget_queues
 from penstock.cluster.queues import (
@@ -19,11 +20,12 @@ from penstock.cluster.queues import (
 )
 from penstock.foundation.errors import InvalidPartitions, UnknownTopicOrPartition
 from penstock.log.log import Log
+from penstock.queues.deduplication import WINDOW_MS
 from penstock.records.build import Record, build_batch
 from penstock.records.layout import TRANSACTIONAL
 from tests.unit.replication.worlds import DEFAULTS
 
-from .shop import Shop, shop_at, turn, values
+from .shop import Shop, now, shop_at, turn, values
 
 
 def produce(shop: Shop, topic: str, *texts: bytes, producer_id: int = -1, sequence: int = -1) -> None:
@@ -256,6 +258,36 @@ async def test_one_message_that_is_stuck_keeps_no_others_in_the_log(tmp_path: Pa
         await shop.advance(3_600_000)
         assert b"stuck" in values(await shop.receive(queue, max_messages=10))
         assert stuck[0].offset == 0
+
+
+async def test_the_log_of_a_fifo_queue_keeps_what_duplicates_are_known_by(tmp_path: Path) -> None:
+    def message(number: int) -> NewMessage:
+        return NewMessage(b"x" * 100, b"g", (), str(number))
+
+    async def is_duplicate(shop: Shop, number: int) -> bool:
+        (sent,) = await now(shop.service.send(queue, [message(number)]))
+        assert isinstance(sent, Sent)
+        return sent.is_duplicate
+
+    async with shop_at(tmp_path) as shop:
+        queue = await shop.create("jobs", is_fifo=True)
+        await configure(shop, segment_bytes=4096)
+        for first in range(0, 400, 10):
+            await now(shop.service.send(queue, [message(number) for number in range(first, first + 10)]))
+        for _ in range(40):
+            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+        log_of(shop).sync()
+        for _ in range(3):
+            shop.service.reclaimer.tick()
+            await shop.world.disk_threads.idle()
+        assert log_of(shop).start_offset == 0
+    async with shop_at(tmp_path) as shop:
+        assert await is_duplicate(shop, 0)
+        assert await is_duplicate(shop, 399)
+        await shop.advance(WINDOW_MS + 1)
+        shop.service.reclaimer.tick()
+        assert log_of(shop).start_offset > 300
+        assert not await is_duplicate(shop, 0)
 
 
 async def test_messages_that_are_too_old_are_delivered_no_more(tmp_path: Path) -> None:
