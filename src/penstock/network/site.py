@@ -1,4 +1,7 @@
-"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API."""
+"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API.
+
+A browser that asks for a page gets a hint of what there is.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -44,9 +47,9 @@ class Site:
             case "/metrics":
                 return self._scrape()
         # The Query protocol names its action among the parameters: those of the URL, or of a form.
-        if request.method == b"POST" or "Action=" in request.query:
-            return self._to_queues(request)
-        return _NOTHING
+        if request.method != b"POST" and "Action=" not in request.query and _is_browser(request):
+            return _NOTHING
+        return self._to_queues(request)
 
     async def _scrape(self) -> HttpResponse:
         """Writes the metrics, once at a time: all who ask while they are written share the next text."""
@@ -77,3 +80,7 @@ class Site:
         if self.queues is None or not self._is_ready():
             return unavailable("this broker is not ready; try again")
         return self.queues(request)
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    return b"text/html" in request.headers.get(b"accept", b"")

@@ -13,6 +13,7 @@ from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import region_of
 from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
+from penstock.sqs.codecs import JSON, Codec
 from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
 from penstock.sqs.naming import ACCOUNT, REGION, arn_of, name_in_url, url_of
 
@@ -32,7 +33,7 @@ class Call(NamedTuple):
     host: str
     """Where this broker is, for requests that do not say how they have found it."""
     slices: TimeSlices
-    is_query: bool = False
+    codec: Codec = JSON
 
     # -- what it is about
 

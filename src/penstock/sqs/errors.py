@@ -69,7 +69,8 @@ RESOURCE_NOT_FOUND: Final = _own("ResourceNotFoundException", "ResourceNotFoundE
 INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "InvalidParameterValue")
 MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "MissingParameter")
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
-MISSING_ACTION: Final = _common("MissingActionException", "MissingAction")
+UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
+"""Of a request of the Query protocol that names no action."""
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
 INTERNAL_FAILURE: Final = _common("InternalFailure", "InternalFailure", 500, is_sender=False)
@@ -103,7 +104,7 @@ _PASSING: Final = {
 """What may be gone when it is asked again: SDKs do so on a 503."""
 
 
-_NO_SUCH_QUEUE: Final = "The specified queue does not exist."
+NO_SUCH_QUEUE: Final = "The specified queue does not exist."
 
 
 class SqsError(PenstockError):
@@ -119,7 +120,7 @@ class SqsError(PenstockError):
 class UnknownQueue(SqsError):
     """This broker knows no queue of a name, and nothing has been done yet."""
 
-    def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = _NO_SUCH_QUEUE) -> None:
+    def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
         self.name = name
 
@@ -138,7 +139,7 @@ def missing(name: str) -> SqsError:
 
 
 _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
-    NoSuchQueue: (QUEUE_DOES_NOT_EXIST, _NO_SUCH_QUEUE),
+    NoSuchQueue: (QUEUE_DOES_NOT_EXIST, NO_SUCH_QUEUE),
     QueueExists: (QUEUE_NAME_EXISTS, ""),
     NameTaken: (QUEUE_NAME_EXISTS, ""),
     OverLimit: (OVER_LIMIT, ""),

@@ -18,10 +18,19 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
-from penstock.sqs import json_codec, query_codec
+from penstock.sqs import json_codec, query_codec, query_json_codec
 from penstock.sqs.call import Call, Outcome, Pending, Result
-from penstock.sqs.errors import INTERNAL_FAILURE, INVALID_ACTION, MISSING_ACTION, SqsError, UnknownQueue, translate
+from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
+from penstock.sqs.errors import (
+    INTERNAL_FAILURE,
+    INVALID_ACTION,
+    UNKNOWN_OPERATION,
+    SqsError,
+    UnknownQueue,
+    translate,
+)
 from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+from penstock.sqs.naming import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
 from penstock.sqs.tally import UNKNOWN, Tally
 
@@ -32,6 +41,8 @@ LOOKS_MAX: Final = 16
 LARGE_BYTES: Final = 256 << 10
 """Requests with larger bodies are answered in time slices."""
 _TARGET_CHARS_MAX: Final = 100
+_OF_NO_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
+"""Actions that the URL of a queue is no endpoint of."""
 
 Answered = HttpResponse | Awaitable[HttpResponse]
 
@@ -103,8 +114,8 @@ class SqsFront:
             action = TARGETS.get(target or b"")
             name = UNKNOWN if action is None else action.name
             self.tally.requests[name] += 1
-            encode_error = query_codec.encode_error if target is None else json_codec.encode_error
-            return encode_error(self._told(name, error), request_id)
+            codec = _query_codec(request) if target is None else JSON
+            return codec.encode_error(self._told(name, error), request_id)
 
     def _verify(self, request: HttpRequest) -> AccessKey | None:
         return None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
@@ -126,40 +137,40 @@ class SqsFront:
             found = self._run(action, Call(name, params, self._service, request, caller, self._host, self._slices))
         except PenstockError as error:
             return json_codec.encode_error(self._told(name, error), request_id)
-        if found is None or isinstance(found, dict):
-            return json_codec.encode(found, request_id)
-        return _later(
-            found,
-            lambda result: json_codec.encode(result, request_id),
-            lambda error: json_codec.encode_error(self._told(name, error), request_id),
-        )
+        return self._encode(JSON, name, found, request_id)
 
     def _answer_query(self, request: HttpRequest, request_id: bytes, opened: "_Opened | None" = None) -> Answered:
-        name = UNKNOWN
+        name, codec = UNKNOWN, _query_codec(request)
         try:
+            if request.method in (b"GET", b"HEAD") and "Action=" not in request.query:  # signed or not
+                raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
             caller = self._verify(request) if opened is None else opened.caller
             wanted, params = query_codec.decode(request) if opened is None else opened.decoded
             if not wanted:
-                raise SqsError(MISSING_ACTION, "The request must contain the parameter Action.")
+                raise SqsError(UNKNOWN_OPERATION, "The request has no parameter Action.")
             action = ACTIONS.get(wanted)
-            if action is None:
+            if action is None or (wanted in _OF_NO_QUEUE and is_queue_path(request.path)):
                 shown = wanted[:_TARGET_CHARS_MAX]
                 raise SqsError(INVALID_ACTION, f"The action {shown} is not valid for this endpoint.")
             name = action.name
             if caller is not None:
                 _check_permission(caller, action)
-            call = Call(name, params, self._service, request, caller, self._host, self._slices, is_query=True)
+            call = Call(name, params, self._service, request, caller, self._host, self._slices, codec)
             found = self._run(action, call)
         except PenstockError as error:
-            return query_codec.encode_error(self._told(name, error), request_id)
+            return codec.encode_error(self._told(name, error), request_id)
         finally:
             self.tally.requests[name] += 1
+        return self._encode(codec, name, found, request_id)
+
+    def _encode(self, codec: Codec, name: str, found: Outcome, request_id: bytes) -> Answered:
+        """Returns the answer of an action that has been carried out, or is under way."""
         if found is None or isinstance(found, dict):
-            return query_codec.encode(name, found, request_id)
+            return codec.encode(name, found, request_id)
         return _later(
             found,
-            lambda result: query_codec.encode(name, result, request_id),
-            lambda error: query_codec.encode_error(self._told(name, error), request_id),
+            lambda result: codec.encode(name, result, request_id),
+            lambda error: codec.encode_error(self._told(name, error), request_id),
         )
 
     def _told(self, name: str, error: PenstockError) -> SqsError:
@@ -249,6 +260,10 @@ def _later(
     source.add_done_callback(on_found)
     answer.add_done_callback(on_answered)
     return answer
+
+
+def _query_codec(request: HttpRequest) -> Codec:
+    return QUERY_JSON if query_json_codec.is_wanted(request) else QUERY_XML
 
 
 def _check_permission(caller: AccessKey, action: Action) -> None:

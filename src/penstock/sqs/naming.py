@@ -19,6 +19,7 @@ _URL_END_CHARS: Final = 1024
 """Of a queue's URL: more than this cannot be a name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
+_QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[A-Za-z0-9-]*:[A-Za-z0-9_-]*:(.+)")
 
 
@@ -44,6 +45,11 @@ def name_in_url(url: str) -> str:
     'jobs'
     """
     return url[-_URL_END_CHARS:].rstrip("/").rpartition("/")[2]
+
+
+def is_queue_path(path: str) -> bool:
+    """Whether a request was sent to the URL of a queue."""
+    return len(path) <= _URL_END_CHARS and _QUEUE_PATH.fullmatch(path) is not None
 
 
 def url_of(host: str, scheme: str, owner: str, name: str) -> str:
