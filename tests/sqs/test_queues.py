@@ -69,6 +69,7 @@ def test_a_fifo_queue_is_named_so(sqs: Any, name: str, fifo: str) -> None:
     with refused() as raised:
         sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
     assert code_of(raised) == "InvalidParameterValue"
+    sqs.set_queue_attributes(QueueUrl=fifo, Attributes={"FifoQueue": "true"})
     with refused() as raised:
         sqs.set_queue_attributes(QueueUrl=fifo, Attributes={"FifoQueue": "false"})
     assert code_of(raised) == "InvalidAttributeValue"
@@ -91,7 +92,7 @@ def test_all_attributes_are_shown(sqs: Any, name: str) -> None:
         "Policy": '{"Statement": "<kept> & shown"}',
         "QueueArn": f"arn:aws:sqs:eu-west-1:000000000000:{name}",
         "ReceiveMessageWaitTimeSeconds": "0",
-        "SqsManagedSseEnabled": "false",
+        "SqsManagedSseEnabled": "true",
         "VisibilityTimeout": "30",
     }
     assert "Attributes" not in sqs.get_queue_attributes(QueueUrl=url)
@@ -111,12 +112,16 @@ def test_attributes_are_changed_one_by_one(sqs: Any, queue: str) -> None:
     assert {name for name in after if after[name] != before.get(name)} - {"LastModifiedTimestamp"} == {
         "VisibilityTimeout",
         "KmsMasterKeyId",
+        "KmsDataKeyReusePeriodSeconds",
+        "SqsManagedSseEnabled",
     }
     for name, value, code in (
         ("VisibilityTimeout", "-1", "InvalidAttributeValue"),
         ("MaximumMessageSize", "1", "InvalidAttributeValue"),
         ("Nonsense", "1", "InvalidAttributeName"),
         ("ContentBasedDeduplication", "true", "InvalidAttributeName"),
+        ("FifoQueue", "true", "InvalidAttributeName"),
+        ("FifoQueue", "false", "InvalidAttributeName"),
         ("RedrivePolicy", "nonsense", "InvalidParameterValue"),
     ):
         with refused() as raised:
@@ -192,6 +197,12 @@ def test_a_dead_letter_queue_must_be_there_of_the_same_kind_and_willing(
         with refused() as raised:
             sqs.set_queue_attributes(QueueUrl=queue, Attributes=policy(target))
         assert code_of(raised) == "InvalidParameterValue", target
+        assert message_of(raised).startswith(
+            f"Value {policy(target)['RedrivePolicy']} for parameter RedrivePolicy is"
+        )
+    with refused() as raised:
+        sqs.create_queue(QueueName=f"{name}-self", Attributes=policy(f"{name}-self"))
+    assert message_of(raised).endswith("Reason: Dead letter target does not exist.")
     sqs.set_queue_attributes(
         QueueUrl=closed,
         Attributes={

@@ -31,6 +31,10 @@ COUNTS: Final = (
 )
 SHOWN_ONLY: Final = {*COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
 FIFO_ONLY: Final = {"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
+KMS_KEY: Final = "KmsMasterKeyId"
+KMS_REUSE: Final = "KmsDataKeyReusePeriodSeconds"
+KMS_REUSE_DEFAULT: Final = "300"
+MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
 RETENTION: Final = "PenstockRetentionPeriod"
 
@@ -47,7 +51,7 @@ _CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "DeduplicationScope": ("deduplication_scope", (SCOPE_QUEUE, SCOPE_GROUP)),
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
-_OTHERS: Final = {"Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"}
+_OTHERS: Final = {"Policy", KMS_KEY, KMS_REUSE, MANAGED_SSE}
 """Kept and shown: there are no policies of AWS's here, and no keys of AWS's to encrypt with."""
 _POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
@@ -64,13 +68,19 @@ def new_settings(attributes: Mapping[str, str]) -> QueueSettings:
 
 def changed(settings: QueueSettings, attributes: Mapping[str, str], *, is_new: bool = False) -> QueueSettings:
     """The settings with these attributes in place of what they were."""
+    if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
+        raise SqsError(
+            INVALID_ATTRIBUTE_NAME,
+            "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS "
+            "SSE.",
+        )
     for name, value in attributes.items():
+        if name in SHOWN_ONLY or name not in KNOWN or (name == FIFO_QUEUE and not settings.is_fifo):
+            raise unknown(name)
         if name == FIFO_QUEUE:
-            if settings.is_fifo != (value.lower() == "true"):
+            if value.lower() != "true":
                 raise invalid_value(FIFO_QUEUE, "Modifying queue type is not supported.")
             continue
-        if name in SHOWN_ONLY or name not in KNOWN:
-            raise unknown(name)
         if name in FIFO_ONLY and not settings.is_fifo:
             raise _for_fifo(name)
         if name == PARTITIONS and not is_new and value != str(settings.partitions):
@@ -110,12 +120,17 @@ def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
 def _others(others: Mapping[str, str], name: str, value: str) -> dict[str, str]:
     if len(value.encode()) > limits.POLICY_BYTES_MAX:
         raise invalid_value(name, f"At most {limits.POLICY_BYTES_MAX} bytes are kept.")
-    if name == "KmsDataKeyReusePeriodSeconds":
+    if name == KMS_REUSE:
         _whole(name, value, limits.DATA_KEY_REUSE_S)
-    elif name == "SqsManagedSseEnabled":
+    elif name == MANAGED_SSE:
         value = "true" if _truth(name, value) else "false"
     kept = {**others, name: value}
-    return kept if value else {each: kept[each] for each in kept if each != name}
+    # A queue has one kind of encryption: that which was chosen last.
+    if name == KMS_KEY and value:
+        kept[MANAGED_SSE] = "false"
+    elif name == MANAGED_SSE and value == "true":
+        kept[KMS_KEY] = ""
+    return {each: kept[each] for each in kept if kept[each]}
 
 
 def _whole(name: str, value: str, span: Span) -> int:
@@ -213,7 +228,7 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
         found.pop(RETENTION)
     if not settings.partitions:
         found.pop(PARTITIONS)
-    found |= {"SqsManagedSseEnabled": "false", **settings.others}
+    found |= _shown_others(settings.others)
     if settings.redrive is not None:
         target, count = arn(settings.redrive.queue), settings.redrive.max_receive_count
         found["RedrivePolicy"] = _dump({"deadLetterTargetArn": target, "maxReceiveCount": count})
@@ -229,6 +244,13 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
         found["DeduplicationScope"] = settings.deduplication_scope
         found["FifoThroughputLimit"] = settings.fifo_throughput_limit
     return found
+
+
+def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
+    """Attributes that do nothing, with AWS's defaults: SSE of SQS's own, or the key of KMS and its period."""
+    if KMS_KEY in others:
+        return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
+    return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from penstock.security.sigv4 import region_of
 from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
 from penstock.sqs.codecs import JSON, Codec
-from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX, TRACE_CHARS_MAX
 from penstock.sqs.naming import ACCOUNT, REGION, arn_of, name_in_url, url_of
 
 T = TypeVar("T")
@@ -78,6 +78,12 @@ class Call(NamedTuple):
     def sender(self) -> str:
         """Who is noted as the sender of messages, if that is known."""
         return self.caller.owner if self.caller is not None else ""
+
+    @property
+    def trace(self) -> bytes:
+        """The header by which AWS X-Ray follows requests; what is not text, or too long, is no such header."""
+        value = self.request.headers.get(b"x-amzn-trace-id", b"")
+        return value if len(value) <= TRACE_CHARS_MAX and value.isascii() and checks.is_legal(value) else b""
 
     @property
     def region(self) -> str:

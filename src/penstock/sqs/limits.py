@@ -29,6 +29,8 @@ NUMBER_DIGITS_MAX: Final = 38
 """Of an attribute of the type Number."""
 TOKEN_CHARS_MAX: Final = 128
 """Of MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId."""
+TRACE_CHARS_MAX: Final = 1024
+"""Of an X-Amzn-Trace-Id that messages get; a longer one is ignored. Ours: X-Ray's have about 100."""
 TAGS_MAX: Final = 50
 TAG_KEY_CHARS_MAX: Final = 128
 TAG_VALUE_CHARS_MAX: Final = 256

@@ -1,27 +1,36 @@
 """Dead letters: which queues may have which as their dead-letter queue."""
 
+from typing import Final
+
 from penstock.cluster.queues import QueueSettings
 from penstock.sqs import errors
 from penstock.sqs.call import Call
+from penstock.sqs.errors import SqsError
+
+SHOWN_CHARS_MAX: Final = 1000
 
 
-def check_redrive(call: Call, name: str, settings: QueueSettings) -> None:
-    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it."""
+def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -> None:
+    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it.
+
+    `policy`: its text, which the error repeats.
+    """
     if settings.redrive is None:
         return
+
+    def refusal(reason: str) -> SqsError:
+        return errors.invalid_parameter("RedrivePolicy", policy[:SHOWN_CHARS_MAX], reason)
+
     target = call.service.queue(settings.redrive.queue)
     if target is None:
-        name = settings.redrive.queue
-        told = errors.invalid_parameter("RedrivePolicy", name, "Dead letter target does not exist.")
-        raise errors.UnknownQueue(name, told.fault, told.message)
+        told = refusal("Dead letter target does not exist.")
+        raise errors.UnknownQueue(settings.redrive.queue, told.fault, told.message)
     if target.name == name:
-        raise errors.invalid_parameter("RedrivePolicy", name, "A queue cannot be its own dead letter target.")
+        raise refusal("A queue cannot be its own dead letter target.")
     if target.settings.is_fifo != settings.is_fifo:
-        reason = "Dead-letter queue must be same type of queue as the source."
-        raise errors.invalid_parameter("RedrivePolicy", target.name, reason)
+        raise refusal("Dead-letter queue must be same type of queue as the source.")
     if not target.settings.redrive_allow.allows(name):
-        reason = "Queue does not have permission to use this dead letter target."
-        raise errors.invalid_parameter("RedrivePolicy", target.name, reason)
+        raise refusal("Queue does not have permission to use this dead letter target.")
 
 
 def has_sources(call: Call, name: str) -> bool:

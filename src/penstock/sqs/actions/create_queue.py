@@ -27,7 +27,7 @@ async def create_queue(call: Call) -> Result:
     call.check_access(name)
     tags = checks.text_map(call.params, "tags") or checks.text_map(call.params, "Tags")
     check_tags(tags)
-    check_redrive(call, name, settings)
+    check_redrive(call, name, settings, attributes.get("RedrivePolicy", ""))
     found = call.service.queue(name)
     if found is None:
         try:

@@ -19,6 +19,6 @@ async def set_queue_attributes(call: Call) -> Result:
 
     after = change(queue.settings)
     if after.redrive != queue.settings.redrive:
-        check_redrive(call, queue.name, after)
+        check_redrive(call, queue.name, after, attributes.get("RedrivePolicy", ""))
     await call.service.alter(queue.name, change)
     return None
