@@ -21,6 +21,7 @@ from penstock.sqs import errors, limits
 from penstock.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, SqsError
 from penstock.sqs.limits import Span
 from penstock.sqs.naming import name_in_arn
+from penstock.sqs.permissions import check_policy
 
 FIFO_QUEUE: Final = "FifoQueue"
 ALL: Final = "All"
@@ -36,6 +37,7 @@ KMS_REUSE: Final = "KmsDataKeyReusePeriodSeconds"
 KMS_REUSE_DEFAULT: Final = "300"
 MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
+POLICY: Final = "Policy"
 RETENTION: Final = "PenstockRetentionPeriod"
 
 _WHOLES: Final[dict[str, tuple[str, Span]]] = {
@@ -51,8 +53,8 @@ _CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "DeduplicationScope": ("deduplication_scope", (SCOPE_QUEUE, SCOPE_GROUP)),
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
-_OTHERS: Final = {"Policy", KMS_KEY, KMS_REUSE, MANAGED_SSE}
-"""Kept and shown: there are no policies of AWS's here, and no keys of AWS's to encrypt with."""
+_OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
+"""Kept and shown. A policy is the one of these that is looked at."""
 _POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
@@ -118,9 +120,11 @@ def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
 
 
 def _others(others: Mapping[str, str], name: str, value: str) -> dict[str, str]:
-    if len(value.encode()) > limits.POLICY_BYTES_MAX:
-        raise invalid_value(name, f"At most {limits.POLICY_BYTES_MAX} bytes are kept.")
-    if name == KMS_REUSE:
+    if len(value.encode()) > limits.OTHER_BYTES_MAX:
+        raise invalid_value(name, f"At most {limits.OTHER_BYTES_MAX} bytes are kept.")
+    if name == POLICY and value:
+        check_policy(value)
+    elif name == KMS_REUSE:
         _whole(name, value, limits.DATA_KEY_REUSE_S)
     elif name == MANAGED_SSE:
         value = "true" if _truth(name, value) else "false"

@@ -63,7 +63,6 @@ IDS_NOT_DISTINCT: Final = _own("BatchEntryIdsNotDistinct")
 BATCH_TOO_LONG: Final = _own("BatchRequestTooLong")
 INVALID_BATCH_ID: Final = _own("InvalidBatchEntryId")
 REQUEST_THROTTLED: Final = _own("RequestThrottled", "RequestThrottled", 403)
-UNSUPPORTED_OPERATION: Final = _own("UnsupportedOperation")
 RESOURCE_NOT_FOUND: Final = _own("ResourceNotFoundException", "ResourceNotFoundException", 404)
 
 INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "InvalidParameterValue")

@@ -42,8 +42,15 @@ REDRIVE_SOURCES_MAX: Final = 10
 """Of a RedriveAllowPolicy."""
 REDRIVE_POLICY_CHARS_MAX: Final = 16_384
 """Of the text of a RedrivePolicy or RedriveAllowPolicy. Ours: one that names ten queues has 2,000."""
-POLICY_BYTES_MAX: Final = 262_144
-"""Of a Policy and of every other attribute that is kept and does nothing. Ours."""
+POLICY_BYTES_MAX: Final = 8192
+POLICY_STATEMENTS_MAX: Final = 20
+POLICY_PRINCIPALS_MAX: Final = 50
+"""Of one AddPermission; AWS counts those of the whole policy."""
+ACTIONS_PER_STATEMENT_MAX: Final = 7
+LABEL_CHARS_MAX: Final = 80
+"""Of a permission."""
+OTHER_BYTES_MAX: Final = 262_144
+"""Of an attribute that is kept and does nothing. Ours."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048

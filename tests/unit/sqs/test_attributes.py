@@ -10,6 +10,7 @@ from penstock.sqs import errors, limits
 from penstock.sqs.attributes import changed, new_settings, shown
 from penstock.sqs.errors import SqsError
 
+POLICY = '{"Version": "2012-10-17", "Statement": {"Sid": "one"}}'
 DEAD = "arn:aws:sqs:eu-west-1:000000000000:dead"
 
 
@@ -33,7 +34,7 @@ def test_a_queue_without_attributes_has_awss_defaults() -> None:
     [
         {"VisibilityTimeout": "43200", "DelaySeconds": "900", "ReceiveMessageWaitTimeSeconds": "20"},
         {"MaximumMessageSize": "1024", "MessageRetentionPeriod": "60"},
-        {"Policy": '{"Version": "2012-10-17"}', "KmsMasterKeyId": "alias/aws/sqs"},
+        {"Policy": POLICY, "KmsMasterKeyId": "alias/aws/sqs"},
         {"KmsMasterKeyId": "alias/mine", "KmsDataKeyReusePeriodSeconds": "60", "SqsManagedSseEnabled": "false"},
         {"SqsManagedSseEnabled": "true"},
         {"SqsManagedSseEnabled": "false"},
@@ -56,7 +57,7 @@ def test_settings_that_are_kept_come_back_the_same_from_the_store() -> None:
             "FifoQueue": "true",
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": "7"}),
             "RedriveAllowPolicy": json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [DEAD]}),
-            "Policy": "{}",
+            "Policy": POLICY,
         }
     )
     assert settings.redrive == Redrive(queue="dead", max_receive_count=7)
@@ -76,7 +77,9 @@ def test_settings_that_are_kept_come_back_the_same_from_the_store() -> None:
         ("PenstockPartitions", ["0", "1001"]),
         ("KmsDataKeyReusePeriodSeconds", ["59", "86401"]),
         ("SqsManagedSseEnabled", ["yes"]),
-        ("Policy", ["x" * (limits.POLICY_BYTES_MAX + 1)]),
+        ("Policy", ["x", "[]", "{}", '{"Statement": []}', '{"Statement": "x"}', '{"Statement": [1]}', "[" * 8000]),
+        ("Policy", [POLICY + " " * limits.POLICY_BYTES_MAX]),
+        ("KmsMasterKeyId", ["x" * (limits.OTHER_BYTES_MAX + 1)]),
     ],
 )
 def test_a_value_that_is_out_of_bounds_is_refused(name: str, values: list[str]) -> None:
@@ -183,8 +186,8 @@ def test_a_redrive_allow_policy_that_makes_no_sense_is_refused(policy: dict[str,
 
 
 def test_what_does_nothing_is_kept_and_can_be_taken_away() -> None:
-    settings = new_settings({"Policy": "{}"})
-    assert settings.others == {"Policy": "{}"}
+    settings = new_settings({"Policy": POLICY})
+    assert settings.others == {"Policy": POLICY}
     assert changed(settings, {"Policy": ""}).others == {}
 
 
