@@ -15,12 +15,23 @@ from penstock.sqs import checks, errors
 from penstock.sqs.checks import Params
 from penstock.sqs.codecs import JSON, Codec
 from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX, TRACE_CHARS_MAX
-from penstock.sqs.naming import ACCOUNT, REGION, arn_of, name_in_url, url_of
+from penstock.sqs.naming import ACCOUNT, REGION, account_of, arn_of, name_in_url, url_of
 
 T = TypeVar("T")
 Result = dict[str, Any] | None
 """What an action gives, as JSON has it; None where AWS answers nothing."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
+
+
+class Endpoint(NamedTuple):
+    """What a broker says of queues where a request does not."""
+
+    host: str
+    """Where this broker is, for requests that do not say how they have found it."""
+    account: str = ACCOUNT
+    region: str = REGION
+    is_strict: Callable[[], bool] = lambda: False
+    """Whether AWS's 60 seconds are waited for after a queue was deleted or purged."""
 
 
 class Call(NamedTuple):
@@ -30,8 +41,7 @@ class Call(NamedTuple):
     request: HttpRequest
     caller: AccessKey | None
     """Who has signed it; None if signatures are not asked for."""
-    host: str
-    """Where this broker is, for requests that do not say how they have found it."""
+    endpoint: Endpoint
     slices: TimeSlices
     codec: Codec = JSON
 
@@ -77,7 +87,8 @@ class Call(NamedTuple):
     @property
     def sender(self) -> str:
         """Who is noted as the sender of messages, if that is known."""
-        return self.caller.owner if self.caller is not None else ""
+        owner = self.caller.owner if self.caller is not None else ""
+        return self.endpoint.account if owner == ACCOUNT else owner
 
     @property
     def trace(self) -> bytes:
@@ -88,18 +99,22 @@ class Call(NamedTuple):
     @property
     def region(self) -> str:
         """The region that the client believes to talk to."""
-        return region_of(self.request) or REGION
+        return region_of(self.request) or self.endpoint.region
+
+    def account(self, queue: Queue | None) -> str:
+        """The account of a queue, or of this request if there is none."""
+        return account_of(self.owner if queue is None else queue.owner, self.endpoint.account)
 
     def arn(self, name: str) -> str:
-        queue = self.service.queue(name)
-        return arn_of(self.region, self.owner if queue is None else queue.owner, name)
+        return arn_of(self.region, self.account(self.service.queue(name)), name)
 
     def url(self, queue: Queue) -> str:
         """The queue's URL, at the host by which the client has found us."""
         headers = self.request.headers
         host = headers.get(b"host", b"")
         scheme = "https" if headers.get(b"x-forwarded-proto", b"").lower() == b"https" else "http"
-        return url_of(host.decode() if _HOST.fullmatch(host) else self.host, scheme, queue.owner, queue.name)
+        found = host.decode() if _HOST.fullmatch(host) else self.endpoint.host
+        return url_of(found, scheme, self.account(queue), queue.name)
 
 
 Finished = Result | Awaitable[Result]

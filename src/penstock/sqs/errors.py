@@ -51,6 +51,8 @@ def _common(name: str, code: str, status: int = 400, *, is_sender: bool = True) 
 
 QUEUE_DOES_NOT_EXIST: Final = _own("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 QUEUE_NAME_EXISTS: Final = _own("QueueNameExists", "QueueAlreadyExists")
+QUEUE_DELETED_RECENTLY: Final = _own("QueueDeletedRecently")
+PURGE_IN_PROGRESS: Final = _own("PurgeQueueInProgress", status=403)
 INVALID_ATTRIBUTE_NAME: Final = _own("InvalidAttributeName", "InvalidAttributeName")
 INVALID_ATTRIBUTE_VALUE: Final = _own("InvalidAttributeValue", "InvalidAttributeValue")
 INVALID_MESSAGE_CONTENTS: Final = _own("InvalidMessageContents", "InvalidMessageContents")

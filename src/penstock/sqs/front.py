@@ -19,7 +19,7 @@ from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
 from penstock.sqs import json_codec, query_codec, query_json_codec
-from penstock.sqs.call import Call, Outcome, Pending, Result
+from penstock.sqs.call import Call, Endpoint, Outcome, Pending, Result
 from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
 from penstock.sqs.errors import (
     INTERNAL_FAILURE,
@@ -64,15 +64,15 @@ class SqsFront:
         *,
         clock: Clock,
         slices: TimeSlices,
-        host: str,
+        endpoint: Endpoint,
         seed: bytes,
         credentials: Credentials | None = None,
     ) -> None:
-        """`host`: where this broker is. `seed`: ten random bytes that begin the ids of requests."""
+        """`seed`: ten random bytes that begin the ids of requests."""
         load_actions()
         self._service = service
         self._clock = clock
-        self._host = host
+        self._endpoint = endpoint
         prefix = seed.hex()
         self._prefix = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-".encode()
         self._numbers = count(1)
@@ -134,7 +134,9 @@ class SqsFront:
             if caller is not None:
                 _check_permission(caller, action)
             params = json_codec.decode(request.body) if opened is None else opened.decoded[1]
-            found = self._run(action, Call(name, params, self._service, request, caller, self._host, self._slices))
+            found = self._run(
+                action, Call(name, params, self._service, request, caller, self._endpoint, self._slices)
+            )
         except PenstockError as error:
             return json_codec.encode_error(self._told(name, error), request_id)
         return self._encode(JSON, name, found, request_id)
@@ -155,7 +157,7 @@ class SqsFront:
             name = action.name
             if caller is not None:
                 _check_permission(caller, action)
-            call = Call(name, params, self._service, request, caller, self._host, self._slices, codec)
+            call = Call(name, params, self._service, request, caller, self._endpoint, self._slices, codec)
             found = self._run(action, call)
         except PenstockError as error:
             return codec.encode_error(self._told(name, error), request_id)

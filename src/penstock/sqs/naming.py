@@ -11,9 +11,9 @@ from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
-"""Whose a queue is that was created without credentials."""
+"""The default account, as the store has it: the setting `sqs.account.id` says how it is shown."""
 REGION: Final = "us-east-1"
-"""Where it is said to be if a request does not name a region."""
+"""Where a queue is said to be if neither a request nor the setting `sqs.region` names a region."""
 FIFO_SUFFIX: Final = ".fifo"
 _URL_END_CHARS: Final = 1024
 """Of a queue's URL: more than this cannot be a name."""
@@ -52,17 +52,17 @@ def is_queue_path(path: str) -> bool:
     return len(path) <= _URL_END_CHARS and _QUEUE_PATH.fullmatch(path) is not None
 
 
-def url_of(host: str, scheme: str, owner: str, name: str) -> str:
-    return f"{scheme}://{host}/{account_of(owner)}/{name}"
+def url_of(host: str, scheme: str, account: str, name: str) -> str:
+    return f"{scheme}://{host}/{account}/{name}"
 
 
-def account_of(owner: str) -> str:
-    """The account that is shown for an owner: clients expect twelve digits."""
-    return owner if _ACCOUNT.fullmatch(owner) else ACCOUNT
+def account_of(owner: str, default: str) -> str:
+    """The account of an owner. One that is no id of twelve digits is a name within the default account."""
+    return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
 
 
-def arn_of(region: str, owner: str, name: str) -> str:
-    return f"arn:aws:sqs:{region}:{account_of(owner)}:{name}"
+def arn_of(region: str, account: str, name: str) -> str:
+    return f"arn:aws:sqs:{region}:{account}:{name}"
 
 
 def name_in_arn(arn: str) -> str | None:

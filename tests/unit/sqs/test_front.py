@@ -14,6 +14,7 @@ import pytest
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
+from penstock.sqs.call import Endpoint
 from penstock.sqs.front import LARGE_BYTES, SqsFront
 from tests.unit.broker.queues.shop import Shop, shop_at
 
@@ -27,7 +28,12 @@ class Front:
     def __init__(self, shop: Shop, credentials: Credentials | None = None) -> None:
         self.slices = TimeSlices(map(float, itertools.count()).__next__)
         self.front = SqsFront(
-            shop.service, clock=shop.clock, slices=self.slices, host="x", seed=bytes(10), credentials=credentials
+            shop.service,
+            clock=shop.clock,
+            slices=self.slices,
+            endpoint=Endpoint("x"),
+            seed=bytes(10),
+            credentials=credentials,
         )
 
     async def ask(self, request: HttpRequest) -> HttpResponse:

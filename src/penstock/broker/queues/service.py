@@ -32,6 +32,7 @@ from penstock.broker.queues.tasks import MoveTasks
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
+from penstock.cluster.queue_cooldowns import QueueCooldowns
 from penstock.cluster.queueing import find_queue, queue_of
 from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
 from penstock.cluster.topics import Defaults
@@ -100,6 +101,7 @@ class QueueService:
             image=lambda: metadata.image, hosting=self.hosting, colleagues=colleagues, clock=clock, timer=timer
         )
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
+        self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
             metadata=metadata,

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.cluster.queue_cooldowns import DELETED
 from penstock.cluster.queues import Queue, QueueExists, QueueSettings
 from penstock.sqs import checks
 from penstock.sqs.attributes import new_settings, shown
 from penstock.sqs.call import Call, Result
-from penstock.sqs.errors import QUEUE_NAME_EXISTS, SqsError
+from penstock.sqs.errors import QUEUE_DELETED_RECENTLY, QUEUE_NAME_EXISTS, SqsError
 from penstock.sqs.naming import check_name
 from penstock.sqs.redriving import check_redrive
 from penstock.sqs.registry import action
@@ -30,6 +31,7 @@ async def create_queue(call: Call) -> Result:
     check_redrive(call, name, settings, attributes.get("RedrivePolicy", ""))
     found = call.service.queue(name)
     if found is None:
+        await _check_name_is_free(call, name)
         try:
             return {"QueueUrl": call.url(await call.service.create(name, settings, tags, call.owner, topic))}
         except QueueExists:  # somebody was faster
@@ -38,6 +40,15 @@ async def create_queue(call: Call) -> Result:
                 raise
     _check_same(found, settings, attributes)
     return {"QueueUrl": call.url(found)}
+
+
+async def _check_name_is_free(call: Call, name: str) -> None:
+    """AWS keeps the name of a deleted queue for 60 seconds, and so does a broker with `sqs.limits=strict`."""
+    if call.endpoint.is_strict() and not await call.service.cooldowns.is_over(DELETED, name):
+        raise SqsError(
+            QUEUE_DELETED_RECENTLY,
+            "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
+        )
 
 
 def _check_same(found: Queue, settings: QueueSettings, attributes: Mapping[str, str]) -> None:

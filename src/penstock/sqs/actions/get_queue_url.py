@@ -2,7 +2,6 @@
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
-from penstock.sqs.naming import account_of
 from penstock.sqs.registry import action
 
 
@@ -10,6 +9,6 @@ from penstock.sqs.registry import action
 def get_queue_url(call: Call) -> Result:
     queue = call.queue_named(checks.text(call.params, "QueueName"))
     owner = checks.maybe_text(call.params, "QueueOwnerAWSAccountId")
-    if owner and owner not in (queue.owner, account_of(queue.owner)):
+    if owner and owner not in (queue.owner, call.account(queue)):
         raise errors.UnknownQueue(queue.name)
     return {"QueueUrl": call.url(queue)}

@@ -82,5 +82,6 @@ def _wish(call: Call) -> Wish:
         Filter.of(system) if system else NOTHING,
         Filter.of(attributes) if attributes else NOTHING,
         call.region if system else "",
+        call.endpoint.account,
         call.codec.is_xml,
     )
