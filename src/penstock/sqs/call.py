@@ -30,6 +30,8 @@ class Endpoint(NamedTuple):
     """Where this broker is, for requests that do not say how they have found it."""
     account: str = ACCOUNT
     region: str = REGION
+    is_local: bool = False
+    """Whether only programs on this machine can reach it."""
     is_strict: Callable[[], bool] = lambda: False
     """Whether AWS's 60 seconds are waited for after a queue was deleted or purged."""
 

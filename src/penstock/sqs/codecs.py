@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.foundation.http import HttpResponse
-from penstock.sqs import json_codec, query_codec, query_json_codec
+from penstock.sqs import json_codec, peek_codec, query_codec, query_json_codec
 from penstock.sqs.errors import SqsError
 
 
@@ -30,4 +30,5 @@ QUERY_XML: Final = Codec(
     lambda message: query_codec.fragment("ReceiveMessage", "Message", message),
     is_xml=True,
 )
+PEEK_JSON: Final = Codec(peek_codec.encode, peek_codec.encode_error, peek_codec.fragment)
 QUERY_JSON: Final = Codec(query_json_codec.encode, query_json_codec.encode_error, query_json_codec.fragment)

@@ -72,6 +72,7 @@ MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "Missing
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
 UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
 """Of a request of the Query protocol that names no action."""
+INVALID_REQUEST: Final = _common("InvalidRequest", "InvalidRequest")
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
 INTERNAL_FAILURE: Final = _common("InternalFailure", "InternalFailure", 500, is_sender=False)

@@ -18,12 +18,13 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
-from penstock.sqs import json_codec, query_codec, query_json_codec
+from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
 from penstock.sqs.call import Call, Endpoint, Outcome, Pending, Result
 from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
 from penstock.sqs.errors import (
     INTERNAL_FAILURE,
     INVALID_ACTION,
+    INVALID_REQUEST,
     UNKNOWN_OPERATION,
     SqsError,
     UnknownQueue,
@@ -32,7 +33,7 @@ from penstock.sqs.errors import (
 from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
 from penstock.sqs.naming import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
-from penstock.sqs.tally import UNKNOWN, Tally
+from penstock.sqs.tally import PEEK, UNKNOWN, Tally
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ class SqsFront:
 
     def answer(self, request: HttpRequest) -> Answered:
         request_id = b"%s%012x" % (self._prefix, next(self._numbers))
+        if request.path != "/" and peek_endpoint.is_peek(request):
+            return self._answer_peek(request, request_id)
         if len(request.body) > LARGE_BYTES:
             return self._answer_large(request, request_id)
         target = request.headers.get(b"x-amz-target")
@@ -173,6 +176,28 @@ class SqsFront:
             found,
             lambda result: codec.encode(name, result, request_id),
             lambda error: codec.encode_error(self._told(name, error), request_id),
+        )
+
+    def _answer_peek(self, request: HttpRequest, request_id: bytes) -> Answered:
+        """Messages that are shown and not taken: to those alone who could do everything else with them, too."""
+        codec = peek_endpoint.codec_of(request)
+        self.tally.requests[PEEK] += 1
+        try:
+            if self._verifier is not None or not self._endpoint.is_local:
+                raise AccessDenied(
+                    f"{peek_endpoint.PATH} is served by a broker without --credentials, at a loopback address, only"
+                )
+            if len(request.body) > LARGE_BYTES:
+                raise SqsError(INVALID_REQUEST, f"A request to {peek_endpoint.PATH} has at most {LARGE_BYTES} bytes.")
+            wanted = peek_endpoint.read(request)
+        except PenstockError as error:
+            return codec.encode_error(self._told(PEEK, error), request_id)
+        call = Call(peek_endpoint.ACTION, {}, self._service, request, None, self._endpoint, self._slices, codec)
+        action = Action(PEEK, "", lambda call: peek_endpoint.peek(call, wanted))
+        return _later(
+            self._run_on(action, call, peek_endpoint.peek(call, wanted)),
+            lambda result: codec.encode(peek_endpoint.ACTION, result, request_id),
+            lambda error: codec.encode_error(self._told(PEEK, error), request_id),
         )
 
     def _told(self, name: str, error: PenstockError) -> SqsError:

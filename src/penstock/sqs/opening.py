@@ -45,6 +45,7 @@ def open_front(
         host=str(http),
         account=configs[SQS_ACCOUNT],
         region=configs[SQS_REGION],
+        is_local=_is_loopback(http.host),
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
     return SqsFront(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)

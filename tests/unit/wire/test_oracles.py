@@ -41,6 +41,7 @@ OUR_OWN: Final = [
         "DelayedMessages",
         "RestoreState",
         "QueueClaim",
+        "QueuePeek",
         "QueueControl",
         "QueueDeliver",
         "QueueReceive",
