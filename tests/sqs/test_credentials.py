@@ -25,7 +25,7 @@ keys:
   - {access_key: AKADMIN, secret: admin-secret, owner: "111122223333"}
   - access_key: AKSENDER
     secret: sender-secret
-    owner: shop
+    owner: "111122223333"
     actions: [SendMessage, GetQueueUrl, ListQueues]
     queues: [shop-*]
 """

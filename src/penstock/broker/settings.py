@@ -16,6 +16,9 @@ RELAXED: Final = "relaxed"
 STRICT: Final = "strict"
 SQS_ACCOUNT: Final = "sqs.account.id"
 SQS_REGION: Final = "sqs.region"
+SQS_REGIONS: Final = "sqs.regions"
+SHARED: Final = "shared"
+SEPARATE: Final = "separate"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
 """What the names of the settings of internal topics begin with."""
 
@@ -76,6 +79,14 @@ STATIC_SETTINGS: Final = (
         pattern="[a-z0-9-]{1,32}",
         form="the name of a region such as eu-west-1",
         doc="The region in ARNs of queues, where a request is not signed for one.",
+    ),
+    Setting(
+        name=SQS_REGIONS,
+        kind=Kind.STRING,
+        default=SHARED,
+        choices=(SHARED, SEPARATE),
+        doc="`separate`: queues of one name in several regions are several queues, by the region that a request is "
+        "signed for.",
     ),
     *PLACE_SETTINGS,
 )

@@ -7,8 +7,9 @@
         actions: [SendMessage, Receive*, DeleteMessage]
         queues: [payments-*]
 
-The owner is who queues that are created with the key belong to. Without `actions` or `queues` it may do everything,
-or with every queue. Patterns are those of a shell: `*` and `?`.
+The owner is the account of the key, whose queues it uses; one that is no account id of twelve digits is in the
+default account. Without `actions` or `queues` it may do everything, or with every queue of its account. Patterns are
+those of a shell: `*` and `?`.
 """
 
 import re

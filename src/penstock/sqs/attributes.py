@@ -21,8 +21,9 @@ from penstock.sqs import errors, limits
 from penstock.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, SqsError
 from penstock.sqs.limits import Span
 from penstock.sqs.naming import name_in_arn
-from penstock.sqs.permissions import check_policy
+from penstock.sqs.permissions import POLICY, check_policy
 
+FullName = Callable[[str], str | None]
 FIFO_QUEUE: Final = "FifoQueue"
 ALL: Final = "All"
 COUNTS: Final = (
@@ -37,7 +38,6 @@ KMS_REUSE: Final = "KmsDataKeyReusePeriodSeconds"
 KMS_REUSE_DEFAULT: Final = "300"
 MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
-POLICY: Final = "Policy"
 RETENTION: Final = "PenstockRetentionPeriod"
 
 _WHOLES: Final[dict[str, tuple[str, Span]]] = {
@@ -59,17 +59,23 @@ _POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
 
-def new_settings(attributes: Mapping[str, str]) -> QueueSettings:
-    """The settings of a queue that is to be created with these attributes."""
+def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
+    """The settings of a queue that is to be created with these attributes. `full_name`: see `changed`."""
     is_fifo = FIFO_QUEUE in attributes
     if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS knows it only as true
         raise unknown(FIFO_QUEUE)
     settings = QueueSettings(is_fifo=is_fifo)
-    return changed(settings, {name: value for name, value in attributes.items() if name != FIFO_QUEUE}, is_new=True)
+    others = {name: value for name, value in attributes.items() if name != FIFO_QUEUE}
+    return changed(settings, others, full_name, is_new=True)
 
 
-def changed(settings: QueueSettings, attributes: Mapping[str, str], *, is_new: bool = False) -> QueueSettings:
-    """The settings with these attributes in place of what they were."""
+def changed(
+    settings: QueueSettings, attributes: Mapping[str, str], full_name: FullName = name_in_arn, *, is_new: bool = False
+) -> QueueSettings:
+    """The settings with these attributes in place of what they were.
+
+    `full_name`: the full name of the queue that an ARN names; None if it is no ARN of a queue.
+    """
     if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
         raise SqsError(
             INVALID_ATTRIBUTE_NAME,
@@ -87,7 +93,7 @@ def changed(settings: QueueSettings, attributes: Mapping[str, str], *, is_new: b
             raise _for_fifo(name)
         if name == PARTITIONS and not is_new and value != str(settings.partitions):
             raise invalid_value(PARTITIONS, "Give the topic more partitions instead.")
-        settings = _set(settings, name, value)
+        settings = _set(settings, name, value, full_name)
     if settings.fifo_throughput_limit == PER_GROUP and settings.deduplication_scope != SCOPE_GROUP:
         raise invalid_value("FifoThroughputLimit", f"{PER_GROUP} needs a DeduplicationScope of {SCOPE_GROUP}.")
     return settings
@@ -99,7 +105,7 @@ def _for_fifo(name: str) -> SqsError:
     return SqsError(INVALID_ATTRIBUTE_NAME, f"You can specify the {name} only when FifoQueue is set to true.")
 
 
-def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
+def _set(settings: QueueSettings, name: str, value: str, full_name: FullName) -> QueueSettings:
     if name in _WHOLES:
         field, span = _WHOLES[name]
         numbers: dict[str, Any] = {field: _whole(name, value, span)}
@@ -113,9 +119,9 @@ def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
     if name == "ContentBasedDeduplication":
         return replace(settings, content_based_deduplication=_truth(name, value))
     if name == "RedrivePolicy":
-        return replace(settings, redrive=_redrive(value))
+        return replace(settings, redrive=_redrive(value, full_name))
     if name == "RedriveAllowPolicy":
-        return replace(settings, redrive_allow=_redrive_allow(value))
+        return replace(settings, redrive_allow=_redrive_allow(value, full_name))
     return replace(settings, others=_others(settings.others, name, value))
 
 
@@ -161,7 +167,7 @@ def _policy(name: str, value: str) -> dict[str, Any]:
     return found
 
 
-def _redrive(value: str) -> Redrive | None:
+def _redrive(value: str, full_name: FullName) -> Redrive | None:
     """A RedrivePolicy; an empty one ends it."""
     if not value:
         return None
@@ -176,7 +182,7 @@ def _redrive(value: str) -> Redrive | None:
             value, "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount]."
         )
     arn, count = found["deadLetterTargetArn"], found["maxReceiveCount"]
-    target = name_in_arn(arn) if isinstance(arn, str) else None
+    target = full_name(arn) if isinstance(arn, str) else None
     if target is None:
         raise _redrive_error(value, "Invalid value for deadLetterTargetArn.")
     # As a text, too: that is how it is in many templates.
@@ -195,7 +201,7 @@ def _redrive_error(value: str, reason: str) -> SqsError:
     return errors.invalid_parameter("RedrivePolicy", value[:1000], reason)
 
 
-def _redrive_allow(value: str) -> RedriveAllow:
+def _redrive_allow(value: str, full_name: FullName) -> RedriveAllow:
     """A RedriveAllowPolicy; an empty one allows all, as having none does."""
     found = _policy("RedriveAllowPolicy", value) if value else {}
     if not found:
@@ -211,7 +217,7 @@ def _redrive_allow(value: str) -> RedriveAllow:
         raise fail(f"sourceQueueArns are given with {BY_QUEUE}, and only then.")
     if len(arns) > limits.REDRIVE_SOURCES_MAX:
         raise fail(f"At most {limits.REDRIVE_SOURCES_MAX} sourceQueueArns can be given; use {ALLOW_ALL} instead.")
-    names = [name_in_arn(arn) if isinstance(arn, str) else None for arn in arns]
+    names = [full_name(arn) if isinstance(arn, str) else None for arn in arns]
     if not all(names):
         raise fail("sourceQueueArns must be ARNs of queues.")
     return RedriveAllow(permission=permission, queues=tuple(name for name in names if name))
@@ -226,7 +232,7 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """All attributes that settings stand for. `arn` makes an ARN of a queue's name."""
+    """All attributes that settings stand for. `arn` makes an ARN of a queue's full name."""
     found = {name: str(getattr(settings, field)) for name, (field, _) in _WHOLES.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)

@@ -107,6 +107,7 @@ _PASSING: Final = {
 
 
 NO_SUCH_QUEUE: Final = "The specified queue does not exist."
+NO_QUEUE_OR_NO_ACCESS: Final = "The specified queue does not exist or you do not have access to it."
 
 
 class SqsError(PenstockError):
@@ -120,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """This broker knows no queue of a name, and nothing has been done yet."""
+    """This broker knows no queue of a full name, and nothing has been done yet. Empty: there is none to look for."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)

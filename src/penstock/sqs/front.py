@@ -30,7 +30,7 @@ from penstock.sqs.errors import (
     UnknownQueue,
     translate,
 )
-from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+from penstock.sqs.limits import FULL_NAME_CHARS_MAX
 from penstock.sqs.naming import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
 from penstock.sqs.tally import PEEK, UNKNOWN, Tally
@@ -228,7 +228,7 @@ class SqsFront:
 
     async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result:
         # Whoever asks for queues that are not there must not keep the store busy.
-        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= QUEUE_NAME_CHARS_MAX:
+        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error
         self._looking += 1
         try:

@@ -20,6 +20,8 @@ BATCH_ENTRIES_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
+FULL_NAME_CHARS_MAX: Final = 128
+"""Of a queue's name with its account and its region in front."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
 """Headers of a record of a Kafka client that are shown as attributes of a message. Ours."""

@@ -1,11 +1,11 @@
 """Names of queues in the forms that clients send and are sent: URLs and ARNs.
 
-A queue is known by its name alone. The host in a URL is whatever a load balancer is called, and the account and the
-region are shown because clients look for them.
+The host in a URL is whatever a load balancer is called, and does not count. What accounts and regions stand for is in
+namespaces.py.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
@@ -20,7 +20,7 @@ _URL_END_CHARS: Final = 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
-_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[A-Za-z0-9-]*:[A-Za-z0-9_-]*:(.+)")
+_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([A-Za-z0-9-]*):([A-Za-z0-9_-]*):(.+)")
 
 
 def check_name(name: str, is_fifo: bool) -> None:
@@ -44,7 +44,17 @@ def name_in_url(url: str) -> str:
     >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
     'jobs'
     """
-    return url[-_URL_END_CHARS:].rstrip("/").rpartition("/")[2]
+    return split_url(url)[1]
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """The last two parts of a queue's URL: what stands where the account is expected, and the name.
+
+    >>> split_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs"), split_url("jobs")
+    (('111122223333', 'jobs'), ('', 'jobs'))
+    """
+    before, _, name = url[-_URL_END_CHARS:].rstrip("/").rpartition("/")
+    return before.rpartition("/")[2], name
 
 
 def is_queue_path(path: str) -> bool:
@@ -65,7 +75,21 @@ def arn_of(region: str, account: str, name: str) -> str:
     return f"arn:aws:sqs:{region}:{account}:{name}"
 
 
+class ArnParts(NamedTuple):
+    """What an ARN says of a queue."""
+
+    region: str
+    account: str
+    name: str
+
+
+def parts_of_arn(arn: str) -> ArnParts | None:
+    """What a queue's ARN says; None if it is no ARN of a queue."""
+    matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
+    return ArnParts(matched[1], matched[2], matched[3]) if matched else None
+
+
 def name_in_arn(arn: str) -> str | None:
     """The name in a queue's ARN, or None if it is no ARN of a queue."""
-    matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
-    return matched[1] if matched else None
+    parts = parts_of_arn(arn)
+    return None if parts is None else parts.name

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.broker.configs import Configs
 from penstock.broker.queues.service import QueueService
-from penstock.broker.settings import SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, STRICT
+from penstock.broker.settings import SEPARATE, SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, SQS_REGIONS, STRICT
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
 from penstock.foundation.time_slices import TimeSlices
@@ -17,6 +17,7 @@ from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
 from penstock.sqs.call import Endpoint
 from penstock.sqs.front import SqsFront
+from penstock.sqs.namespaces import is_account
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def open_front(
         host=str(http),
         account=configs[SQS_ACCOUNT],
         region=configs[SQS_REGION],
+        has_regions=configs[SQS_REGIONS] == SEPARATE,
         is_local=_is_loopback(http.host),
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
@@ -61,6 +63,14 @@ def _read(file: Path) -> Credentials:
             ",".join(short[:_NAMED_MAX]),
             len(short),
             f"a secret of fewer than {SECRET_CHARS_MIN} characters can be guessed",
+        )
+    names = [name for name, key in found.keys.items() if not is_account(key.owner)]
+    if names:
+        logger.warning(
+            "owners_are_no_accounts keys=%s count=%d reason=%r",
+            ",".join(names[:_NAMED_MAX]),
+            len(names),
+            "an owner that is no account id of 12 digits is in the default account, with all others that are none",
         )
     return found
 

@@ -99,7 +99,7 @@ async def peek(call: Call, wanted: Wanted) -> Result:
 
 
 def _show_steps(call: Call, queue: Queue, messages: list[Peeked], wanted: Wanted) -> Steps[list[Any]]:
-    wish = Wish(_EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.codec.is_xml)
+    wish = Wish(_EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.space_of(queue), call.codec.is_xml)
     shown: list[Any] = []
     for each in messages:
         message = shown_message(queue, each.message, wish)

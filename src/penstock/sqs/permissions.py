@@ -19,6 +19,8 @@ from penstock.sqs.limits import (
     POLICY_STATEMENTS_MAX,
 )
 
+POLICY: Final = "Policy"
+"""The attribute of a queue that holds them."""
 VERSION: Final = "2008-10-17"
 SHARED_ACTIONS: Final = frozenset(
     (

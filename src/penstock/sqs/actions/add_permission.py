@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from penstock.cluster.queues import QueueSettings
 from penstock.sqs import checks, errors
-from penstock.sqs.attributes import POLICY
 from penstock.sqs.call import Call, Result
-from penstock.sqs.permissions import check_actions, check_label, principals_of, with_statement
+from penstock.sqs.permissions import POLICY, check_actions, check_label, principals_of, with_statement
 from penstock.sqs.registry import ACTIONS, action
 
 

@@ -11,10 +11,12 @@ from penstock.sqs.registry import action
 
 @action("PurgeQueue")
 async def purge_queue(call: Call) -> Result:
-    name, cooldowns = call.queue().name, call.service.cooldowns
+    queue, cooldowns = call.queue(), call.service.cooldowns
+    name = queue.name
     is_strict = call.endpoint.is_strict()
     if is_strict and not await cooldowns.is_over(PURGED, name):
-        raise SqsError(PURGE_IN_PROGRESS, f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.")
+        own = call.space_of(queue).local(name)
+        raise SqsError(PURGE_IN_PROGRESS, f"Only one PurgeQueue operation on {own} is allowed every 60 seconds.")
     await call.service.purge(name)
     if is_strict:
         await cooldowns.begin(PURGED, name)

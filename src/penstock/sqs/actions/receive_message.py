@@ -41,7 +41,7 @@ def receive_message(call: Call) -> Outcome:
                 attempt_id,
                 "The request include parameter that is not valid for this queue type.",
             )
-    wish = _wish(call)
+    wish = _wish(call, queue)
 
     def finish(found: list[Delivered]) -> Finished:
         if sum(map(size_of, found)) > LARGE_BYTES:
@@ -72,7 +72,7 @@ def _given(params: Params, name: str, span: Span, wanted: str, default: int) -> 
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 
 
-def _wish(call: Call) -> Wish:
+def _wish(call: Call, queue: Queue) -> Wish:
     if call.params.keys().isdisjoint(_WISHES):
         return _BODIES_IN_XML if call.codec.is_xml else _BODIES
     # The older name of the system attributes is still sent by most clients.
@@ -83,5 +83,6 @@ def _wish(call: Call) -> Wish:
         Filter.of(attributes) if attributes else NOTHING,
         call.region if system else "",
         call.endpoint.account,
+        call.space_of(queue),
         call.codec.is_xml,
     )

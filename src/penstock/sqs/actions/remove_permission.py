@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from penstock.cluster.queues import QueueSettings
 from penstock.sqs import checks
-from penstock.sqs.attributes import POLICY
 from penstock.sqs.call import Call, Result
-from penstock.sqs.permissions import check_label, without_statement
+from penstock.sqs.permissions import POLICY, check_label, without_statement
 from penstock.sqs.registry import action
 
 
