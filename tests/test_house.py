@@ -54,6 +54,7 @@ PURE_FILES = (
     "replication/throttle.py",
     "security/credentials.py",
     "security/errors.py",
+    "security/policies.py",
     "security/sigv4.py",
     "broker/fetch_sessions.py",
     "broker/share_sessions.py",

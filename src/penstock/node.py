@@ -152,7 +152,7 @@ class Node:
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
         await self._listen()
-        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials)
+        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
         self._site.queues, self._site.slices = self._front.answer, broker.slices
         self._metrics.more.append(self._front.tally)
         logs = await on_disk(lambda: LogFolder(self._disk))

@@ -16,7 +16,11 @@ from tests.clients.waiting import wait_until
 from .running import Cli, Direct, ServeProcess, table
 
 _numbers = itertools.count()
-KEYS = "keys:\n  - {access_key: AKADMIN, secret: admin-secret}\n"
+KEYS = """
+keys:
+  - {access_key: AKADMIN, secret: admin-secret}
+  - {access_key: AKOTHER, secret: other-secret, owner: "111122223333"}
+"""
 
 
 class Queues:
@@ -211,3 +215,21 @@ def test_requests_are_signed_by_options_or_by_the_environment(guarded: Cli) -> N
     assert "SignatureDoesNotMatch" in guarded.refused("queue", "list", *keys[:3], "wrong", code=1)
     guarded.environment |= {"AWS_ACCESS_KEY_ID": "AKADMIN", "AWS_SECRET_ACCESS_KEY": "admin-secret"}
     assert guarded.json("queue", "list")[0]["queue"] == "jobs"
+
+
+def test_the_keys_say_whose_queues_are_meant(guarded: Cli) -> None:
+    for key, secret, body in (("AKADMIN", "admin-secret", "mine"), ("AKOTHER", "other-secret", "theirs")):
+        keys = ("--access-key", key, "--secret-key", secret)
+        guarded.ok("queue", "create", "both-dead", *keys)
+        guarded.ok("queue", "create", "both", "--dead-letter", "both-dead", "--max-receives", "1", *keys)
+        guarded.ok("queue", "send", "both", body, *keys)
+        assert body in guarded.ok("queue", "receive", "both", "--visibility", "0s", *keys)
+        guarded("queue", "receive", "both", "--wait", "0s", *keys)  # once too often
+        looked_at = guarded.ok("queue", "receive", "both-dead", "--wait", "20s", "--visibility", "0s", *keys)
+        assert body in looked_at
+        assert "moved 1 message of queue both-dead back" in guarded.ok("queue", "redrive", "both-dead", *keys)
+        assert body in guarded.ok("queue", "receive", "both", "--delete", *keys)
+    listed = guarded.json("queue", "list", *keys)
+    assert [row["queue"] for row in listed] == ["both", "both-dead"]
+    error = guarded.refused("queue", "describe", "jobs", *keys, code=1)
+    assert "there is no queue 'jobs'" in error

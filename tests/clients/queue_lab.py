@@ -10,6 +10,7 @@ _numbers = itertools.count()
 KEYS = """
 keys:
   - {access_key: AKADMIN, secret: admin-secret}
+  - {access_key: AKOTHER, secret: other-secret, owner: "111122223333"}
 """
 
 

@@ -195,6 +195,29 @@ def test_requests_are_signed_with_the_keys_that_are_given(tmp_path: Path, monkey
     broker.finish()
 
 
+def test_a_name_is_of_the_account_of_the_keys(tmp_path: Path) -> None:
+    broker = with_credentials(tmp_path).start()
+    name = new_name()
+    with (
+        connect(broker.kafka, access_key="AKADMIN", secret_key="admin-secret") as mine,
+        connect(broker.kafka, access_key="AKOTHER", secret_key="other-secret") as theirs,
+    ):
+        for mq, body in ((mine, "mine"), (theirs, "theirs")):
+            dead = mq.create_queue(f"{name}-dead")
+            mq.create_queue(name, dead_letter=dead, max_receives=1).send(body)
+            assert mq.queues(name) == [name, f"{name}-dead"]
+        for mq, body in ((mine, "mine"), (theirs, "theirs")):
+            (job,) = mq.queue(name).receive(wait=PATIENCE)
+            job.release()
+            assert (job.body, mq.queue(name).receive()) == (body, [])
+            (letter,) = mq.queue(f"{name}-dead").receive(wait=PATIENCE)
+            assert (letter.body, letter.source) == (body, name)
+        theirs.delete_queue(name)
+        assert theirs.queues(name) == [f"{name}-dead"]
+        assert mine.queues(name) == [name, f"{name}-dead"]
+    broker.finish()
+
+
 def test_a_broker_that_restarts_is_waited_for(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker()
     with connect(broker.kafka) as mq:

@@ -25,7 +25,7 @@ keys:
   - {access_key: AKADMIN, secret: admin-secret, owner: "111122223333"}
   - access_key: AKSENDER
     secret: sender-secret
-    owner: shop
+    owner: "111122223333"
     actions: [SendMessage, GetQueueUrl, ListQueues]
     queues: [shop-*]
 """
@@ -157,9 +157,21 @@ def test_keys_are_read_again_when_the_broker_is_told_to(tmp_path: Path, models: 
 
 
 def test_a_broker_does_not_start_with_a_file_that_it_cannot_use(tmp_path: Path) -> None:
-    broker = with_credentials(tmp_path / "broker", "keys:\n  - {access_key: AK1, secret: short}")
-    with pytest.raises(AssertionError, match=r"keys\.yaml: key 1 \(AK1\): a secret has at least 8 characters"):
+    broker = with_credentials(tmp_path / "broker", "keys:\n  - {access_key: AK1}")
+    with pytest.raises(AssertionError, match=r"keys\.yaml: key 1: secret is missing"):
         broker.start()
+
+
+def test_a_short_secret_is_taken_and_warned_of(tmp_path: Path, models: Path) -> None:
+    text = "keys: [{access_key: test, secret: test}, {access_key: AKLONG, secret: long-enough}]"
+    broker = with_credentials(tmp_path / "broker", text).start()
+    sqs_client(broker.http, "json", models, key="test", secret="test").list_queues()
+    assert "secrets_are_short keys=test count=1" in broker.log
+    (tmp_path / "broker" / "keys.yaml").write_text(text.replace("secret: test", "secret: long-now"))
+    os.kill(broker.pid, signal.SIGHUP)
+    wait_until(lambda: "credentials_read keys=2" in broker.log, "it has read them again")
+    assert broker.log.count("secrets_are_short") == 1
+    broker.finish()
 
 
 def test_an_open_address_without_credentials_is_warned_of(tmp_path: Path) -> None:

@@ -34,15 +34,49 @@ def test_a_message_comes_back_as_it_was_sent(sqs: Any, queue: str) -> None:
     assert abs(int(attributes["ApproximateFirstReceiveTimestamp"]) - int(attributes["SentTimestamp"])) < 60_000
 
 
+def test_the_trace_header_of_a_request_is_that_of_its_messages(sqs: Any, queue: str) -> None:
+    """AWS's integration of SQS with X-Ray: the system attribute wins over the HTTP header."""
+    header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+    own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-own"}}
+    event = "before-sign.sqs"
+
+    def add(request: Any, **kwargs: Any) -> None:
+        request.headers["X-Amzn-Trace-Id"] = header
+
+    sqs.meta.events.register(event, add)
+    try:
+        sent = sqs.send_message(QueueUrl=queue, MessageBody="header")
+        sqs.send_message(QueueUrl=queue, MessageBody="own", MessageSystemAttributes=own)
+        sqs.send_message_batch(QueueUrl=queue, Entries=[{"Id": "a", "MessageBody": "batch"}])
+        header = "x" * 1025
+        sqs.send_message(QueueUrl=queue, MessageBody="too long")
+    finally:
+        sqs.meta.events.unregister(event, add)
+    assert "MD5OfMessageSystemAttributes" not in sent
+    found = {each["Body"]: each["Attributes"].get("AWSTraceHeader") for each in traced(sqs, queue, 4)}
+    assert found == {
+        "header": "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1",
+        "own": "Root=1-own",
+        "batch": "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1",
+        "too long": None,
+    }
+
+
+def traced(sqs: Any, url: str, count: int) -> list[dict[str, Any]]:
+    return receive_all(sqs, url, count, AttributeNames=["AWSTraceHeader", "SentTimestamp"])
+
+
 def test_only_what_is_asked_for_is_shown(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="x", MessageAttributes=ATTRIBUTES)
     (plain,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
     assert sorted(plain) == ["Body", "MD5OfBody", "MessageId", "ReceiptHandle"]
+    (everything,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0, MessageAttributeNames=["*"])
+    assert everything["MessageAttributes"] == ATTRIBUTES
     (some,) = receive(
         sqs, queue, 1, 20, MessageAttributeNames=["te.*"], MessageSystemAttributeNames=["ApproximateReceiveCount"]
     )
     assert some["MessageAttributes"] == {"text": ATTRIBUTES["text"]}
-    assert some["Attributes"] == {"ApproximateReceiveCount": "2"}
+    assert some["Attributes"] == {"ApproximateReceiveCount": "3"}
 
 
 def test_a_message_is_seen_by_one_until_it_is_deleted_or_its_time_is_up(sqs: Any, queue: str) -> None:
@@ -311,6 +345,10 @@ def test_characters_that_xml_cannot_carry_are_refused(sqs: Any, queue: str) -> N
     with refused() as raised:
         sqs.send_message(QueueUrl=queue, MessageBody="a\x00b")
     assert code_of(raised) == "InvalidMessageContents"
+    entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(("\x01", "fine", "\uffff"))]
+    told = sqs.send_message_batch(QueueUrl=queue, Entries=entries)
+    assert [each["Id"] for each in told["Successful"]] == ["1"]
+    assert {each["Id"]: each["Code"] for each in told["Failed"]} == dict.fromkeys("02", "InvalidMessageContents")
 
 
 # Botocore takes the URL of a queue for where to send a request, unless it is told otherwise.

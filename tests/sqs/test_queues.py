@@ -69,6 +69,7 @@ def test_a_fifo_queue_is_named_so(sqs: Any, name: str, fifo: str) -> None:
     with refused() as raised:
         sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
     assert code_of(raised) == "InvalidParameterValue"
+    sqs.set_queue_attributes(QueueUrl=fifo, Attributes={"FifoQueue": "true"})
     with refused() as raised:
         sqs.set_queue_attributes(QueueUrl=fifo, Attributes={"FifoQueue": "false"})
     assert code_of(raised) == "InvalidAttributeValue"
@@ -76,7 +77,9 @@ def test_a_fifo_queue_is_named_so(sqs: Any, name: str, fifo: str) -> None:
 
 def test_all_attributes_are_shown(sqs: Any, name: str) -> None:
     before_s = int(time.time())
-    url = sqs.create_queue(QueueName=name, Attributes={"Policy": '{"Statement": "<kept> & shown"}'})["QueueUrl"]
+    url = sqs.create_queue(QueueName=name, Attributes={"Policy": '{"Statement": [{"Sid": "<kept> & shown"}]}'})[
+        "QueueUrl"
+    ]
     found = attributes_of(sqs, url)
     created_s = int(found.pop("CreatedTimestamp"))
     assert before_s - 1 <= created_s <= time.time() + 1
@@ -88,10 +91,10 @@ def test_all_attributes_are_shown(sqs: Any, name: str) -> None:
         "DelaySeconds": "0",
         "MaximumMessageSize": "1048576",
         "MessageRetentionPeriod": "345600",
-        "Policy": '{"Statement": "<kept> & shown"}',
+        "Policy": '{"Statement": [{"Sid": "<kept> & shown"}]}',
         "QueueArn": f"arn:aws:sqs:eu-west-1:000000000000:{name}",
         "ReceiveMessageWaitTimeSeconds": "0",
-        "SqsManagedSseEnabled": "false",
+        "SqsManagedSseEnabled": "true",
         "VisibilityTimeout": "30",
     }
     assert "Attributes" not in sqs.get_queue_attributes(QueueUrl=url)
@@ -111,12 +114,16 @@ def test_attributes_are_changed_one_by_one(sqs: Any, queue: str) -> None:
     assert {name for name in after if after[name] != before.get(name)} - {"LastModifiedTimestamp"} == {
         "VisibilityTimeout",
         "KmsMasterKeyId",
+        "KmsDataKeyReusePeriodSeconds",
+        "SqsManagedSseEnabled",
     }
     for name, value, code in (
         ("VisibilityTimeout", "-1", "InvalidAttributeValue"),
         ("MaximumMessageSize", "1", "InvalidAttributeValue"),
         ("Nonsense", "1", "InvalidAttributeName"),
         ("ContentBasedDeduplication", "true", "InvalidAttributeName"),
+        ("FifoQueue", "true", "InvalidAttributeName"),
+        ("FifoQueue", "false", "InvalidAttributeName"),
         ("RedrivePolicy", "nonsense", "InvalidParameterValue"),
     ):
         with refused() as raised:
@@ -167,15 +174,80 @@ def test_a_purged_queue_is_empty_and_goes_on(sqs: Any, queue: str) -> None:
     assert bodies(receive(sqs, queue, wait_s=20)) == ["after"]
 
 
-def test_permissions_are_said_not_to_be_supported(sqs: Any, queue: str) -> None:
-    for ask in (
-        lambda: sqs.add_permission(QueueUrl=queue, Label="l", AWSAccountIds=["1"], Actions=["SendMessage"]),
-        lambda: sqs.remove_permission(QueueUrl=queue, Label="l"),
-    ):
-        with refused() as raised:
-            ask()
-        assert code_of(raised) == "AWS.SimpleQueueService.UnsupportedOperation"
-        assert "--credentials" in message_of(raised)
+def test_permissions_are_statements_of_the_policy(sqs: Any, name: str, queue: str) -> None:
+    arn = f"arn:aws:sqs:eu-west-1:000000000000:{name}"
+    accounts = ["111122223333", "444455556666"]
+    sqs.add_permission(QueueUrl=queue, Label="first", AWSAccountIds=accounts, Actions=["ReceiveMessage"])
+    first = {
+        "Sid": "first",
+        "Effect": "Allow",
+        "Principal": {"AWS": [f"arn:aws:iam::{account}:root" for account in accounts]},
+        "Action": "SQS:ReceiveMessage",
+        "Resource": arn,
+    }
+    policy = {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy", "Statement": [first]}
+    assert json.loads(attributes_of(sqs, queue, "Policy")["Policy"]) == policy
+    actions = ["SendMessage", "*"]
+    sqs.add_permission(QueueUrl=queue, Label="second", AWSAccountIds=["111122223333", "none"], Actions=actions)
+    second = {
+        **first,
+        "Sid": "second",
+        "Principal": {"AWS": "arn:aws:iam::111122223333:root"},
+        "Action": ["SQS:SendMessage", "SQS:*"],
+    }
+    assert json.loads(attributes_of(sqs, queue, "Policy")["Policy"])["Statement"] == [first, second]
+    sqs.remove_permission(QueueUrl=queue, Label="first")
+    assert json.loads(attributes_of(sqs, queue, "Policy")["Policy"]) == {**policy, "Statement": [second]}
+    sqs.remove_permission(QueueUrl=queue, Label="second")
+    assert "Policy" not in attributes_of(sqs, queue)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        (
+            {"Label": "taken"},
+            "InvalidParameterValue",
+            "Value taken for parameter Label is invalid. Reason: Already exists.",
+        ),
+        ({"Label": "a b"}, "InvalidParameterValue", "Can only include alphanumeric characters"),
+        ({"Label": "a" * 81}, "InvalidParameterValue", "1 to 80 in length"),
+        ({"Actions": []}, "MissingParameter", "The request must contain the parameter Actions."),
+        ({"Actions": ["SendMessage"] * 8}, "OverLimit", "8 Actions were found, maximum allowed is 7."),
+        (
+            {"Actions": ["RemovePermission"]},
+            "InvalidParameterValue",
+            "Value SQS:RemovePermission for parameter ActionName is invalid. Reason: Only the queue owner is allowed "
+            "to invoke this action.",
+        ),
+        (
+            {"Actions": ["Nonsense"]},
+            "InvalidParameterValue",
+            "Value SQS:Nonsense for parameter ActionName is invalid. Reason: Please refer to the appropriate WSDL "
+            "for a list of valid actions.",
+        ),
+        (
+            {"AWSAccountIds": []},
+            "InvalidParameterValue",
+            "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+        ),
+        ({"AWSAccountIds": ["1"]}, "InvalidParameterValue", "Value [1] for parameter PrincipalId is invalid."),
+    ],
+)
+def test_a_permission_that_makes_no_sense_is_refused(
+    sqs: Any, queue: str, changes: dict[str, Any], code: str, said: str
+) -> None:
+    wanted = {"QueueUrl": queue, "Label": "taken", "AWSAccountIds": ["111122223333"], "Actions": ["SendMessage"]}
+    sqs.add_permission(**wanted)
+    before = attributes_of(sqs, queue, "Policy")
+    with refused() as raised:
+        sqs.add_permission(**{**wanted, "Label": "other", **changes})
+    assert code_of(raised) == code
+    assert said in message_of(raised)
+    assert attributes_of(sqs, queue, "Policy") == before
+    with refused() as raised:
+        sqs.remove_permission(QueueUrl=queue, Label="none")
+    assert message_of(raised) == "Value none for parameter Label is invalid. Reason: can't find label."
 
 
 def test_a_dead_letter_queue_must_be_there_of_the_same_kind_and_willing(
@@ -192,6 +264,12 @@ def test_a_dead_letter_queue_must_be_there_of_the_same_kind_and_willing(
         with refused() as raised:
             sqs.set_queue_attributes(QueueUrl=queue, Attributes=policy(target))
         assert code_of(raised) == "InvalidParameterValue", target
+        assert message_of(raised).startswith(
+            f"Value {policy(target)['RedrivePolicy']} for parameter RedrivePolicy is"
+        )
+    with refused() as raised:
+        sqs.create_queue(QueueName=f"{name}-self", Attributes=policy(f"{name}-self"))
+    assert message_of(raised).endswith("Reason: Dead letter target does not exist.")
     sqs.set_queue_attributes(
         QueueUrl=closed,
         Attributes={

@@ -97,8 +97,8 @@ def test_hostile_json_is_refused_and_the_connection_lives(
     ("method", "path", "body", "status", "code"),
     [
         ("GET", "/?Action=Nonsense", "", 400, "InvalidAction"),
-        ("POST", "/", "", 400, "MissingAction"),
-        ("POST", "/", "Version=2012-11-05", 400, "MissingAction"),
+        ("GET", "/000000000000/some?Action=ListQueues", "", 400, "InvalidAction"),
+        ("POST", "/000000000000/some", "Action=CreateQueue&QueueName=x", 400, "InvalidAction"),
         ("GET", "/?Action=GetQueueUrl", "", 400, "MissingParameter"),
         ("GET", "/1/none?Action=PurgeQueue", "", 400, "AWS.SimpleQueueService.NonExistentQueue"),
         ("GET", "/?Action=ListQueues&MaxResults=x", "", 400, "InvalidParameterValue"),
@@ -141,8 +141,92 @@ def test_the_url_has_the_host_and_the_scheme_that_the_client_has_used(
 def test_what_is_not_for_queues_is_answered_as_before(web: http.client.HTTPConnection) -> None:
     assert ask(web, "GET", "/healthz")[2] == b"ok\n"
     assert ask(web, "GET", "/readyz")[2] == b"ready\n"
-    assert ask(web, "GET", "/")[0] == 404
     assert ask(web, "HEAD", "/healthz")[1]["content-length"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/", ""),
+        ("GET", "/000000000000/jobs", ""),
+        ("GET", "/000000000000/jobs?Version=2012-11-05", ""),
+        ("GET", "/?Action=", ""),
+        ("POST", "/", ""),
+        ("POST", "/000000000000/jobs", "Version=2012-11-05"),
+        ("PUT", "/", ""),
+    ],
+)
+def test_a_request_without_an_action_gets_what_sqs_answers(
+    web: http.client.HTTPConnection, method: str, path: str, body: str
+) -> None:
+    for headers in ({}, {"Accept": "application/json"}, {"Accept": "*/*"}):
+        status, headers, data = ask(web, method, path, body, **headers)
+        assert (status, data) == (404, b"<UnknownOperationException/>")
+        assert (headers["content-type"], len(headers["x-amzn-requestid"])) == ("text/xml", 36)
+    assert ask(web, "HEAD", path)[0] == 404
+
+
+def test_a_browser_is_told_what_there_is(web: http.client.HTTPConnection) -> None:
+    accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+    status, headers, data = ask(web, "GET", "/", Accept=accept)
+    assert (status, headers["content-type"].partition(";")[0]) == (404, "text/plain")
+    assert b"/healthz" in data
+
+
+def test_the_query_protocol_answers_in_json_if_that_is_asked_for(web: http.client.HTTPConnection, url: str) -> None:
+    path = "/" + url.split("/", 3)[3]
+
+    def query(action: str, form: str = "") -> dict[str, Any]:
+        status, headers, data = ask(web, "POST", path, f"Action={action}{form}", Accept="application/json")
+        assert (status, headers["content-type"]) == (200, "application/json")
+        answer = json.loads(data)[f"{action}Response"]
+        assert answer["ResponseMetadata"] == {"RequestId": headers["x-amzn-requestid"]}
+        found: dict[str, Any] = answer.get(f"{action}Result", {})
+        return found
+
+    assert query("ReceiveMessage") == {"messages": None}
+    value = "MessageAttribute.1.Value"
+    attribute = f"&MessageAttribute.1.Name=a&{value}.DataType=String&{value}.StringValue=b"
+    sent = query("SendMessage", f"&MessageBody=x{attribute}")
+    assert sent["MessageId"]
+    assert sent["SequenceNumber"] is None
+    everything = "&AttributeName.1=All&MessageAttributeName.1=All"
+    (message,) = query("ReceiveMessage", f"&WaitTimeSeconds=20{everything}")["messages"]
+    assert message["Body"] == "x"
+    assert {"Name": "ApproximateReceiveCount", "Value": "1"} in message["Attributes"]
+    assert message["MessageAttributes"][0]["Value"]["StringValue"] == "b"
+    assert query("DeleteMessage", f"&ReceiptHandle={message['ReceiptHandle']}") == {}
+    names = {each["Name"] for each in query("GetQueueAttributes", "&AttributeName.1=All")["Attributes"]}
+    assert {"QueueArn", "VisibilityTimeout"} <= names
+    status, _, data = ask(web, "GET", f"{path}?Action=ListQueues", Accept="application/json")
+    assert (status, json.loads(data)["Error"]) == (
+        400,
+        {
+            "Code": "InvalidAction",
+            "Message": "The action ListQueues is not valid for this endpoint.",
+            "Type": "Sender",
+        },
+    )
+
+
+def test_empty_lists_are_read_as_older_boto3_sends_them(web: http.client.HTTPConnection, url: str) -> None:
+    """The bodies that botocore 1.29.165 sends for `AttributeNames=[]`, `Entries=[]` and so on."""
+
+    def query(form: dict[str, str]) -> tuple[int, str]:
+        body = urlencode({**form, "Version": "2012-11-05", "QueueUrl": url})
+        kind = "application/x-www-form-urlencoded; charset=utf-8"
+        status, _, data = ask(web, "POST", "/", body, Content_Type=kind)
+        return status, data.decode()
+
+    status, data = query({"Action": "GetQueueAttributes", "AttributeNames": ""})
+    assert (status, "<GetQueueAttributesResult></GetQueueAttributesResult>" in data) == (200, True)
+    status, _ = query({"Action": "ReceiveMessage", "AttributeNames": "", "MessageAttributeNames": ""})
+    assert status == 200
+    for action in ("SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+        status, data = query({"Action": action, "Entries": ""})
+        assert (status, "<Code>AWS.SimpleQueueService.EmptyBatchRequest</Code>" in data) == (400, True)
+    status, data = query({"Action": "UntagQueue", "TagKeys": ""})
+    assert (status, "<Code>MissingParameter</Code>" in data) == (400, True)
 
 
 def test_curl_sends_a_large_body_after_it_has_asked(broker: BrokerProcess, url: str) -> None:

@@ -11,6 +11,14 @@ from penstock.replication.settings import REPLICATION_SETTINGS
 from penstock.transactions.settings import TRANSACTION_SETTINGS
 
 PAUSED: Final = "internal.topics.paused"
+SQS_LIMITS: Final = "sqs.limits"
+RELAXED: Final = "relaxed"
+STRICT: Final = "strict"
+SQS_ACCOUNT: Final = "sqs.account.id"
+SQS_REGION: Final = "sqs.region"
+SQS_REGIONS: Final = "sqs.regions"
+SHARED: Final = "shared"
+SEPARATE: Final = "separate"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
 """What the names of the settings of internal topics begin with."""
 
@@ -25,6 +33,14 @@ OWN_SETTINGS: Final = (
     ),
     switch("auto.create.topics.enable", "true", "Whether asking for a topic that is not there makes it."),
     switch("delete.topic.enable", "true", "Whether topics may be deleted."),
+    Setting(
+        name=SQS_LIMITS,
+        kind=Kind.STRING,
+        default=RELAXED,
+        choices=(RELAXED, STRICT),
+        doc="`strict`: as with AWS, a queue cannot be purged twice, nor made again after it was deleted, within 60 "
+        "seconds.",
+    ),
     number("num.partitions", 1, 1, "Partitions of a topic that is made without a number of them."),
     number("max.partitions.per.topic", 10_000, 1, "The most partitions a topic may have."),
     number("default.replication.factor", 1, 1, "Replicas of a topic that is made without a number of them."),
@@ -47,6 +63,30 @@ STATIC_SETTINGS: Final = (
     ),
     number(
         "event.loop.monitor.interval.ms", 100, 1, "How often the stall monitor checks that the event loop responds."
+    ),
+    Setting(
+        name=SQS_ACCOUNT,
+        kind=Kind.STRING,
+        default="000000000000",
+        pattern="[0-9]{12}",
+        form="an account id of 12 digits",
+        doc="The account of queues, in their URLs and ARNs, where no key names another one.",
+    ),
+    Setting(
+        name=SQS_REGION,
+        kind=Kind.STRING,
+        default="us-east-1",
+        pattern="[a-z0-9-]{1,32}",
+        form="the name of a region such as eu-west-1",
+        doc="The region in ARNs of queues, where a request is not signed for one.",
+    ),
+    Setting(
+        name=SQS_REGIONS,
+        kind=Kind.STRING,
+        default=SHARED,
+        choices=(SHARED, SEPARATE),
+        doc="`separate`: queues of one name in several regions are several queues, by the region that a request is "
+        "signed for.",
     ),
     *PLACE_SETTINGS,
 )

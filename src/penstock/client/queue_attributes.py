@@ -9,8 +9,8 @@ RETENTION_S_MAX: Final = 1_209_600
 """The longest that AWS has a name for: 14 days."""
 MAX_RECEIVES: Final = 5
 """If a queue has a dead-letter queue and nobody says after how many receives."""
-_ARN: Final = "arn:aws:sqs:us-east-1:000000000000:"
-"""Of an ARN, the name at its end counts."""
+_ARN: Final = "arn:aws:sqs:::"
+"""Without a region and an account: those of who asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

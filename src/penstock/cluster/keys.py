@@ -35,6 +35,8 @@ UNFINISHED: Final = "unfinished"
 PRODUCER_IDS: Final = "producer-ids"
 QUEUES: Final = "queues"
 QUEUE_MOVES: Final = "queue-moves"
+QUEUE_COOLDOWNS: Final = "queue-cooldowns"
+"""Queues that were deleted or purged within the last minute: see queue_cooldowns.py."""
 VIEWS: Final = "views"
 
 

@@ -164,16 +164,26 @@ class Metadata:
     async def _reached(self, revision: int) -> None:
         await self.until(lambda image: image.revision >= revision)
 
-    async def reserve(self, key: str, count: int) -> int:
-        """The first of `count` numbers that nobody else will get."""
+    async def stored(self, key: str) -> Any:
+        """What the store has under a key that no image shows; None if there is no such key."""
+        found = await self._store.get(key)
+        return None if found is None else keys.decode(found.value)
+
+    async def edit(self, key: str, change: Callable[[Any], Any]) -> Any:
+        """Replace the value of a key that no image shows; returns what it was. `change` may be called again."""
         while True:
             found = await self._store.get(key)
-            first = keys.decode(found.value) if found else 0
+            before = None if found is None else keys.decode(found.value)
+            value = keys.encode(change(before))
             try:
-                await self._store.transact([Put(key, keys.encode(first + count), found.version if found else ABSENT)])
+                await self._store.transact([Put(key, value, ABSENT if found is None else found.version)])
             except Conflict:
                 continue
-            return int(first)
+            return before
+
+    async def reserve(self, key: str, count: int) -> int:
+        """The first of `count` numbers that nobody else will get."""
+        return int(await self.edit(key, lambda first: (first or 0) + count) or 0)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done that nobody waits for."""

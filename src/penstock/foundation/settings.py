@@ -1,5 +1,6 @@
 """Settings as data: each room declares its own table, and each value is validated once, here."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -42,6 +43,9 @@ class Setting:
     """Of a number; of a list, how many entries it has at least."""
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    """A regular expression that all of a text must match; `form` says in words what it asks for."""
+    form: str = ""
     broker_name: str | None = None
     """The broker setting that gives this topic setting its default, where there is one."""
 
@@ -77,6 +81,7 @@ class Setting:
             good = good and (not self.choices or all(part in self.choices for part in value))
         elif self.kind is Kind.STRING:
             good = not self.choices or value in self.choices
+            good = good and (not self.pattern or re.fullmatch(self.pattern, value) is not None)
         else:
             width = _WIDTH.get(self.kind)
             good = (width is None or -width <= value < width) and value == value
@@ -90,6 +95,8 @@ class Setting:
             several = "a list of " if self.kind is Kind.LIST else ""
             several += f"at least {self.minimum:g} of " if several and self.minimum else ""
             return f"expected {several}{' or '.join(self.choices)}"
+        if self.form:
+            return f"expected {self.form}"
         bounds = []
         if self.minimum is not None:
             bounds.append(f"at least {self.minimum}")

@@ -1,11 +1,16 @@
-"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API."""
+"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API.
+
+A browser that asks for a page gets a hint of what there is.
+"""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 from time import monotonic
 from typing import Final
 
+import penstock
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
 from penstock.foundation.steps import Steps
 from penstock.foundation.time_slices import TimeSlices
@@ -14,7 +19,7 @@ _NOTHING: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
     body=b"nothing here; try /healthz, /readyz or /metrics, or a request of the SQS API\n",
 )
-_WATCHED: Final = frozenset(("/healthz", "/readyz", "/metrics"))
+_WATCHED: Final = frozenset(("/healthz", "/readyz", "/metrics", "/_localstack/health"))
 _OK: Final = HttpResponse(body=b"ok\n")
 _READY: Final = HttpResponse(body=b"ready\n")
 _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
@@ -43,10 +48,21 @@ class Site:
                 return _READY if self._is_ready() else _NOT_READY
             case "/metrics":
                 return self._scrape()
+            case "/_localstack/health" if request.method in (b"GET", b"HEAD"):
+                return self._localstack_health()
         # The Query protocol names its action among the parameters: those of the URL, or of a form.
-        if request.method == b"POST" or "Action=" in request.query:
-            return self._to_queues(request)
-        return _NOTHING
+        is_page = request.method != b"POST" and "Action=" not in request.query and _is_browser(request)
+        if is_page and not request.path.startswith("/_aws/"):
+            return _NOTHING
+        return self._to_queues(request)
+
+    def _localstack_health(self) -> HttpResponse:
+        """What scripts look for that wait for LocalStack: `"sqs": "running"`, with this space."""
+        is_ready = self._is_ready()
+        services = {"sqs": "running" if is_ready else "starting"}
+        found = {"services": services, "edition": "penstock", "version": penstock.__version__}
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return HttpResponse(status=status, body=json.dumps(found).encode(), content_type="application/json")
 
     async def _scrape(self) -> HttpResponse:
         """Writes the metrics, once at a time: all who ask while they are written share the next text."""
@@ -77,3 +93,7 @@ class Site:
         if self.queues is None or not self._is_ready():
             return unavailable("this broker is not ready; try again")
         return self.queues(request)
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    return b"text/html" in request.headers.get(b"accept", b"")

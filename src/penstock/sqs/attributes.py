@@ -21,7 +21,9 @@ from penstock.sqs import errors, limits
 from penstock.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, SqsError
 from penstock.sqs.limits import Span
 from penstock.sqs.naming import name_in_arn
+from penstock.sqs.permissions import POLICY, check_policy
 
+FullName = Callable[[str], str | None]
 FIFO_QUEUE: Final = "FifoQueue"
 ALL: Final = "All"
 COUNTS: Final = (
@@ -31,6 +33,10 @@ COUNTS: Final = (
 )
 SHOWN_ONLY: Final = {*COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
 FIFO_ONLY: Final = {"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
+KMS_KEY: Final = "KmsMasterKeyId"
+KMS_REUSE: Final = "KmsDataKeyReusePeriodSeconds"
+KMS_REUSE_DEFAULT: Final = "300"
+MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
 RETENTION: Final = "PenstockRetentionPeriod"
 
@@ -47,35 +53,47 @@ _CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "DeduplicationScope": ("deduplication_scope", (SCOPE_QUEUE, SCOPE_GROUP)),
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
-_OTHERS: Final = {"Policy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled"}
-"""Kept and shown: there are no policies of AWS's here, and no keys of AWS's to encrypt with."""
+_OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
+"""Kept and shown. A policy is the one of these that is looked at."""
 _POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
 
-def new_settings(attributes: Mapping[str, str]) -> QueueSettings:
-    """The settings of a queue that is to be created with these attributes."""
+def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
+    """The settings of a queue that is to be created with these attributes. `full_name`: see `changed`."""
     is_fifo = FIFO_QUEUE in attributes
     if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS knows it only as true
         raise unknown(FIFO_QUEUE)
     settings = QueueSettings(is_fifo=is_fifo)
-    return changed(settings, {name: value for name, value in attributes.items() if name != FIFO_QUEUE}, is_new=True)
+    others = {name: value for name, value in attributes.items() if name != FIFO_QUEUE}
+    return changed(settings, others, full_name, is_new=True)
 
 
-def changed(settings: QueueSettings, attributes: Mapping[str, str], *, is_new: bool = False) -> QueueSettings:
-    """The settings with these attributes in place of what they were."""
+def changed(
+    settings: QueueSettings, attributes: Mapping[str, str], full_name: FullName = name_in_arn, *, is_new: bool = False
+) -> QueueSettings:
+    """The settings with these attributes in place of what they were.
+
+    `full_name`: the full name of the queue that an ARN names; None if it is no ARN of a queue.
+    """
+    if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
+        raise SqsError(
+            INVALID_ATTRIBUTE_NAME,
+            "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS "
+            "SSE.",
+        )
     for name, value in attributes.items():
+        if name in SHOWN_ONLY or name not in KNOWN or (name == FIFO_QUEUE and not settings.is_fifo):
+            raise unknown(name)
         if name == FIFO_QUEUE:
-            if settings.is_fifo != (value.lower() == "true"):
+            if value.lower() != "true":
                 raise invalid_value(FIFO_QUEUE, "Modifying queue type is not supported.")
             continue
-        if name in SHOWN_ONLY or name not in KNOWN:
-            raise unknown(name)
         if name in FIFO_ONLY and not settings.is_fifo:
             raise _for_fifo(name)
         if name == PARTITIONS and not is_new and value != str(settings.partitions):
             raise invalid_value(PARTITIONS, "Give the topic more partitions instead.")
-        settings = _set(settings, name, value)
+        settings = _set(settings, name, value, full_name)
     if settings.fifo_throughput_limit == PER_GROUP and settings.deduplication_scope != SCOPE_GROUP:
         raise invalid_value("FifoThroughputLimit", f"{PER_GROUP} needs a DeduplicationScope of {SCOPE_GROUP}.")
     return settings
@@ -87,7 +105,7 @@ def _for_fifo(name: str) -> SqsError:
     return SqsError(INVALID_ATTRIBUTE_NAME, f"You can specify the {name} only when FifoQueue is set to true.")
 
 
-def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
+def _set(settings: QueueSettings, name: str, value: str, full_name: FullName) -> QueueSettings:
     if name in _WHOLES:
         field, span = _WHOLES[name]
         numbers: dict[str, Any] = {field: _whole(name, value, span)}
@@ -101,21 +119,28 @@ def _set(settings: QueueSettings, name: str, value: str) -> QueueSettings:
     if name == "ContentBasedDeduplication":
         return replace(settings, content_based_deduplication=_truth(name, value))
     if name == "RedrivePolicy":
-        return replace(settings, redrive=_redrive(value))
+        return replace(settings, redrive=_redrive(value, full_name))
     if name == "RedriveAllowPolicy":
-        return replace(settings, redrive_allow=_redrive_allow(value))
+        return replace(settings, redrive_allow=_redrive_allow(value, full_name))
     return replace(settings, others=_others(settings.others, name, value))
 
 
 def _others(others: Mapping[str, str], name: str, value: str) -> dict[str, str]:
-    if len(value.encode()) > limits.POLICY_BYTES_MAX:
-        raise invalid_value(name, f"At most {limits.POLICY_BYTES_MAX} bytes are kept.")
-    if name == "KmsDataKeyReusePeriodSeconds":
+    if len(value.encode()) > limits.OTHER_BYTES_MAX:
+        raise invalid_value(name, f"At most {limits.OTHER_BYTES_MAX} bytes are kept.")
+    if name == POLICY and value:
+        check_policy(value)
+    elif name == KMS_REUSE:
         _whole(name, value, limits.DATA_KEY_REUSE_S)
-    elif name == "SqsManagedSseEnabled":
+    elif name == MANAGED_SSE:
         value = "true" if _truth(name, value) else "false"
     kept = {**others, name: value}
-    return kept if value else {each: kept[each] for each in kept if each != name}
+    # A queue has one kind of encryption: that which was chosen last.
+    if name == KMS_KEY and value:
+        kept[MANAGED_SSE] = "false"
+    elif name == MANAGED_SSE and value == "true":
+        kept[KMS_KEY] = ""
+    return {each: kept[each] for each in kept if kept[each]}
 
 
 def _whole(name: str, value: str, span: Span) -> int:
@@ -142,7 +167,7 @@ def _policy(name: str, value: str) -> dict[str, Any]:
     return found
 
 
-def _redrive(value: str) -> Redrive | None:
+def _redrive(value: str, full_name: FullName) -> Redrive | None:
     """A RedrivePolicy; an empty one ends it."""
     if not value:
         return None
@@ -157,7 +182,7 @@ def _redrive(value: str) -> Redrive | None:
             value, "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount]."
         )
     arn, count = found["deadLetterTargetArn"], found["maxReceiveCount"]
-    target = name_in_arn(arn) if isinstance(arn, str) else None
+    target = full_name(arn) if isinstance(arn, str) else None
     if target is None:
         raise _redrive_error(value, "Invalid value for deadLetterTargetArn.")
     # As a text, too: that is how it is in many templates.
@@ -176,7 +201,7 @@ def _redrive_error(value: str, reason: str) -> SqsError:
     return errors.invalid_parameter("RedrivePolicy", value[:1000], reason)
 
 
-def _redrive_allow(value: str) -> RedriveAllow:
+def _redrive_allow(value: str, full_name: FullName) -> RedriveAllow:
     """A RedriveAllowPolicy; an empty one allows all, as having none does."""
     found = _policy("RedriveAllowPolicy", value) if value else {}
     if not found:
@@ -192,7 +217,7 @@ def _redrive_allow(value: str) -> RedriveAllow:
         raise fail(f"sourceQueueArns are given with {BY_QUEUE}, and only then.")
     if len(arns) > limits.REDRIVE_SOURCES_MAX:
         raise fail(f"At most {limits.REDRIVE_SOURCES_MAX} sourceQueueArns can be given; use {ALLOW_ALL} instead.")
-    names = [name_in_arn(arn) if isinstance(arn, str) else None for arn in arns]
+    names = [full_name(arn) if isinstance(arn, str) else None for arn in arns]
     if not all(names):
         raise fail("sourceQueueArns must be ARNs of queues.")
     return RedriveAllow(permission=permission, queues=tuple(name for name in names if name))
@@ -207,13 +232,13 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """All attributes that settings stand for. `arn` makes an ARN of a queue's name."""
+    """All attributes that settings stand for. `arn` makes an ARN of a queue's full name."""
     found = {name: str(getattr(settings, field)) for name, (field, _) in _WHOLES.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)
     if not settings.partitions:
         found.pop(PARTITIONS)
-    found |= {"SqsManagedSseEnabled": "false", **settings.others}
+    found |= _shown_others(settings.others)
     if settings.redrive is not None:
         target, count = arn(settings.redrive.queue), settings.redrive.max_receive_count
         found["RedrivePolicy"] = _dump({"deadLetterTargetArn": target, "maxReceiveCount": count})
@@ -229,6 +254,13 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
         found["DeduplicationScope"] = settings.deduplication_scope
         found["FifoThroughputLimit"] = settings.fifo_throughput_limit
     return found
+
+
+def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
+    """Attributes that do nothing, with AWS's defaults: SSE of SQS's own, or the key of KMS and its period."""
+    if KMS_KEY in others:
+        return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
+    return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}
 
 
 def _dump(value: dict[str, Any]) -> str:

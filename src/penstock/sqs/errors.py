@@ -51,6 +51,8 @@ def _common(name: str, code: str, status: int = 400, *, is_sender: bool = True) 
 
 QUEUE_DOES_NOT_EXIST: Final = _own("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 QUEUE_NAME_EXISTS: Final = _own("QueueNameExists", "QueueAlreadyExists")
+QUEUE_DELETED_RECENTLY: Final = _own("QueueDeletedRecently")
+PURGE_IN_PROGRESS: Final = _own("PurgeQueueInProgress", status=403)
 INVALID_ATTRIBUTE_NAME: Final = _own("InvalidAttributeName", "InvalidAttributeName")
 INVALID_ATTRIBUTE_VALUE: Final = _own("InvalidAttributeValue", "InvalidAttributeValue")
 INVALID_MESSAGE_CONTENTS: Final = _own("InvalidMessageContents", "InvalidMessageContents")
@@ -63,13 +65,14 @@ IDS_NOT_DISTINCT: Final = _own("BatchEntryIdsNotDistinct")
 BATCH_TOO_LONG: Final = _own("BatchRequestTooLong")
 INVALID_BATCH_ID: Final = _own("InvalidBatchEntryId")
 REQUEST_THROTTLED: Final = _own("RequestThrottled", "RequestThrottled", 403)
-UNSUPPORTED_OPERATION: Final = _own("UnsupportedOperation")
 RESOURCE_NOT_FOUND: Final = _own("ResourceNotFoundException", "ResourceNotFoundException", 404)
 
 INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "InvalidParameterValue")
 MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "MissingParameter")
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
-MISSING_ACTION: Final = _common("MissingActionException", "MissingAction")
+UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
+"""Of a request of the Query protocol that names no action."""
+INVALID_REQUEST: Final = _common("InvalidRequest", "InvalidRequest")
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
 INTERNAL_FAILURE: Final = _common("InternalFailure", "InternalFailure", 500, is_sender=False)
@@ -103,7 +106,8 @@ _PASSING: Final = {
 """What may be gone when it is asked again: SDKs do so on a 503."""
 
 
-_NO_SUCH_QUEUE: Final = "The specified queue does not exist."
+NO_SUCH_QUEUE: Final = "The specified queue does not exist."
+NO_QUEUE_OR_NO_ACCESS: Final = "The specified queue does not exist or you do not have access to it."
 
 
 class SqsError(PenstockError):
@@ -117,9 +121,9 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """This broker knows no queue of a name, and nothing has been done yet."""
+    """This broker knows no queue of a full name, and nothing has been done yet. Empty: there is none to look for."""
 
-    def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = _NO_SUCH_QUEUE) -> None:
+    def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
         self.name = name
 
@@ -138,7 +142,7 @@ def missing(name: str) -> SqsError:
 
 
 _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
-    NoSuchQueue: (QUEUE_DOES_NOT_EXIST, _NO_SUCH_QUEUE),
+    NoSuchQueue: (QUEUE_DOES_NOT_EXIST, NO_SUCH_QUEUE),
     QueueExists: (QUEUE_NAME_EXISTS, ""),
     NameTaken: (QUEUE_NAME_EXISTS, ""),
     OverLimit: (OVER_LIMIT, ""),

@@ -18,12 +18,22 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
-from penstock.sqs import json_codec, query_codec
-from penstock.sqs.call import Call, Outcome, Pending, Result
-from penstock.sqs.errors import INTERNAL_FAILURE, INVALID_ACTION, MISSING_ACTION, SqsError, UnknownQueue, translate
-from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
+from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
+from penstock.sqs.call import Call, Endpoint, Outcome, Pending, Result
+from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
+from penstock.sqs.errors import (
+    INTERNAL_FAILURE,
+    INVALID_ACTION,
+    INVALID_REQUEST,
+    UNKNOWN_OPERATION,
+    SqsError,
+    UnknownQueue,
+    translate,
+)
+from penstock.sqs.limits import FULL_NAME_CHARS_MAX
+from penstock.sqs.naming import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
-from penstock.sqs.tally import UNKNOWN, Tally
+from penstock.sqs.tally import PEEK, UNKNOWN, Tally
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +42,8 @@ LOOKS_MAX: Final = 16
 LARGE_BYTES: Final = 256 << 10
 """Requests with larger bodies are answered in time slices."""
 _TARGET_CHARS_MAX: Final = 100
+_OF_NO_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
+"""Actions that the URL of a queue is no endpoint of."""
 
 Answered = HttpResponse | Awaitable[HttpResponse]
 
@@ -53,15 +65,15 @@ class SqsFront:
         *,
         clock: Clock,
         slices: TimeSlices,
-        host: str,
+        endpoint: Endpoint,
         seed: bytes,
         credentials: Credentials | None = None,
     ) -> None:
-        """`host`: where this broker is. `seed`: ten random bytes that begin the ids of requests."""
+        """`seed`: ten random bytes that begin the ids of requests."""
         load_actions()
         self._service = service
         self._clock = clock
-        self._host = host
+        self._endpoint = endpoint
         prefix = seed.hex()
         self._prefix = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-".encode()
         self._numbers = count(1)
@@ -76,6 +88,8 @@ class SqsFront:
 
     def answer(self, request: HttpRequest) -> Answered:
         request_id = b"%s%012x" % (self._prefix, next(self._numbers))
+        if request.path != "/" and peek_endpoint.is_peek(request):
+            return self._answer_peek(request, request_id)
         if len(request.body) > LARGE_BYTES:
             return self._answer_large(request, request_id)
         target = request.headers.get(b"x-amz-target")
@@ -103,8 +117,8 @@ class SqsFront:
             action = TARGETS.get(target or b"")
             name = UNKNOWN if action is None else action.name
             self.tally.requests[name] += 1
-            encode_error = query_codec.encode_error if target is None else json_codec.encode_error
-            return encode_error(self._told(name, error), request_id)
+            codec = _query_codec(request) if target is None else JSON
+            return codec.encode_error(self._told(name, error), request_id)
 
     def _verify(self, request: HttpRequest) -> AccessKey | None:
         return None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
@@ -123,43 +137,67 @@ class SqsFront:
             if caller is not None:
                 _check_permission(caller, action)
             params = json_codec.decode(request.body) if opened is None else opened.decoded[1]
-            found = self._run(action, Call(name, params, self._service, request, caller, self._host, self._slices))
+            found = self._run(
+                action, Call(name, params, self._service, request, caller, self._endpoint, self._slices)
+            )
         except PenstockError as error:
             return json_codec.encode_error(self._told(name, error), request_id)
-        if found is None or isinstance(found, dict):
-            return json_codec.encode(found, request_id)
-        return _later(
-            found,
-            lambda result: json_codec.encode(result, request_id),
-            lambda error: json_codec.encode_error(self._told(name, error), request_id),
-        )
+        return self._encode(JSON, name, found, request_id)
 
     def _answer_query(self, request: HttpRequest, request_id: bytes, opened: "_Opened | None" = None) -> Answered:
-        name = UNKNOWN
+        name, codec = UNKNOWN, _query_codec(request)
         try:
+            if request.method in (b"GET", b"HEAD") and "Action=" not in request.query:  # signed or not
+                raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
             caller = self._verify(request) if opened is None else opened.caller
             wanted, params = query_codec.decode(request) if opened is None else opened.decoded
             if not wanted:
-                raise SqsError(MISSING_ACTION, "The request must contain the parameter Action.")
+                raise SqsError(UNKNOWN_OPERATION, "The request has no parameter Action.")
             action = ACTIONS.get(wanted)
-            if action is None:
+            if action is None or (wanted in _OF_NO_QUEUE and is_queue_path(request.path)):
                 shown = wanted[:_TARGET_CHARS_MAX]
                 raise SqsError(INVALID_ACTION, f"The action {shown} is not valid for this endpoint.")
             name = action.name
             if caller is not None:
                 _check_permission(caller, action)
-            call = Call(name, params, self._service, request, caller, self._host, self._slices, is_query=True)
+            call = Call(name, params, self._service, request, caller, self._endpoint, self._slices, codec)
             found = self._run(action, call)
         except PenstockError as error:
-            return query_codec.encode_error(self._told(name, error), request_id)
+            return codec.encode_error(self._told(name, error), request_id)
         finally:
             self.tally.requests[name] += 1
+        return self._encode(codec, name, found, request_id)
+
+    def _encode(self, codec: Codec, name: str, found: Outcome, request_id: bytes) -> Answered:
+        """Returns the answer of an action that has been carried out, or is under way."""
         if found is None or isinstance(found, dict):
-            return query_codec.encode(name, found, request_id)
+            return codec.encode(name, found, request_id)
         return _later(
             found,
-            lambda result: query_codec.encode(name, result, request_id),
-            lambda error: query_codec.encode_error(self._told(name, error), request_id),
+            lambda result: codec.encode(name, result, request_id),
+            lambda error: codec.encode_error(self._told(name, error), request_id),
+        )
+
+    def _answer_peek(self, request: HttpRequest, request_id: bytes) -> Answered:
+        """Messages that are shown and not taken: to those alone who could do everything else with them, too."""
+        codec = peek_endpoint.codec_of(request)
+        self.tally.requests[PEEK] += 1
+        try:
+            if self._verifier is not None or not self._endpoint.is_local:
+                raise AccessDenied(
+                    f"{peek_endpoint.PATH} is served by a broker without --credentials, at a loopback address, only"
+                )
+            if len(request.body) > LARGE_BYTES:
+                raise SqsError(INVALID_REQUEST, f"A request to {peek_endpoint.PATH} has at most {LARGE_BYTES} bytes.")
+            wanted = peek_endpoint.read(request)
+        except PenstockError as error:
+            return codec.encode_error(self._told(PEEK, error), request_id)
+        call = Call(peek_endpoint.ACTION, {}, self._service, request, None, self._endpoint, self._slices, codec)
+        action = Action(PEEK, "", lambda call: peek_endpoint.peek(call, wanted))
+        return _later(
+            self._run_on(action, call, peek_endpoint.peek(call, wanted)),
+            lambda result: codec.encode(peek_endpoint.ACTION, result, request_id),
+            lambda error: codec.encode_error(self._told(PEEK, error), request_id),
         )
 
     def _told(self, name: str, error: PenstockError) -> SqsError:
@@ -190,7 +228,7 @@ class SqsFront:
 
     async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result:
         # Whoever asks for queues that are not there must not keep the store busy.
-        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= QUEUE_NAME_CHARS_MAX:
+        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error
         self._looking += 1
         try:
@@ -249,6 +287,10 @@ def _later(
     source.add_done_callback(on_found)
     answer.add_done_callback(on_answered)
     return answer
+
+
+def _query_codec(request: HttpRequest) -> Codec:
+    return QUERY_JSON if query_json_codec.is_wanted(request) else QUERY_XML
 
 
 def _check_permission(caller: AccessKey, action: Action) -> None:

@@ -20,6 +20,8 @@ BATCH_ENTRIES_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
+FULL_NAME_CHARS_MAX: Final = 128
+"""Of a queue's name with its account and its region in front."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
 """Headers of a record of a Kafka client that are shown as attributes of a message. Ours."""
@@ -29,6 +31,8 @@ NUMBER_DIGITS_MAX: Final = 38
 """Of an attribute of the type Number."""
 TOKEN_CHARS_MAX: Final = 128
 """Of MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId."""
+TRACE_CHARS_MAX: Final = 1024
+"""Of an X-Amzn-Trace-Id that messages get; a longer one is ignored. Ours: X-Ray's have about 100."""
 TAGS_MAX: Final = 50
 TAG_KEY_CHARS_MAX: Final = 128
 TAG_VALUE_CHARS_MAX: Final = 256
@@ -40,8 +44,15 @@ REDRIVE_SOURCES_MAX: Final = 10
 """Of a RedriveAllowPolicy."""
 REDRIVE_POLICY_CHARS_MAX: Final = 16_384
 """Of the text of a RedrivePolicy or RedriveAllowPolicy. Ours: one that names ten queues has 2,000."""
-POLICY_BYTES_MAX: Final = 262_144
-"""Of a Policy and of every other attribute that is kept and does nothing. Ours."""
+POLICY_BYTES_MAX: Final = 8192
+POLICY_STATEMENTS_MAX: Final = 20
+POLICY_PRINCIPALS_MAX: Final = 50
+"""Of one AddPermission; AWS counts those of the whole policy."""
+ACTIONS_PER_STATEMENT_MAX: Final = 7
+LABEL_CHARS_MAX: Final = 80
+"""Of a permission."""
+OTHER_BYTES_MAX: Final = 262_144
+"""Of an attribute that is kept and does nothing. Ours."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048

@@ -24,6 +24,7 @@ STRING: Final = "String"
 BINARY: Final = "Binary"
 _NAME: Final = re.compile(r"[A-Za-z0-9_\-.]+")
 _TYPE: Final = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
+_ALL: Final = frozenset(("All", "*", ".*"))
 _NUMBER_POWER_MAX: Final = 126
 _NUMBER_POWER_MIN: Final = -128
 _ILLEGAL: Final = (
@@ -165,13 +166,13 @@ class Filter(NamedTuple):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":
-        """By names; `All` and `.*` are all, `foo.*` is all that begin with `foo`."""
+        """By names; `All`, `*` and `.*` are all, `foo.*` is all that begin with `foo`."""
         found = frozenset(names)
         prefixes: list[str] = []
         for prefix in sorted(each.removesuffix(".*") for each in found if each.endswith(".*")):
             if not prefixes or not prefix.startswith(prefixes[-1]):
                 prefixes.append(prefix)
-        return cls("All" in found or ".*" in found, found, tuple(prefixes))
+        return cls(not found.isdisjoint(_ALL), found, tuple(prefixes))
 
     def wants(self, name: str) -> bool:
         if self.is_all or name in self.names:

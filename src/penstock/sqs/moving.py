@@ -10,22 +10,24 @@ from penstock.sqs import errors
 from penstock.sqs.call import Call
 from penstock.sqs.errors import RESOURCE_NOT_FOUND
 from penstock.sqs.limits import HANDLE_CHARS_MAX
-from penstock.sqs.naming import name_in_arn
+from penstock.sqs.naming import parts_of_arn
 
 
 def queue_at(call: Call, parameter: str, arn: str) -> Queue:
     """The queue that an ARN names. Raises ResourceNotFoundException."""
-    name = name_in_arn(arn)
-    if name is None:
+    parts = parts_of_arn(arn)
+    if parts is None:
         raise errors.invalid_value(
             f"You must use this format to specify the {parameter}: "
             "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
         )
-    call.check_access(name)
-    queue = call.service.queue(name)
+    call.check_access(parts.name)
+    space = call.space_in_arn(parts)
+    # Messages are moved within one account, by its own keys.
+    queue = call.find(parts.name, space) if call.caller is None or space == call.space else None
     if queue is None:
         said = f"The resource that you specified for the {parameter} parameter doesn't exist."
-        raise errors.UnknownQueue(name, RESOURCE_NOT_FOUND, said)
+        raise errors.UnknownQueue(space.full(parts.name), RESOURCE_NOT_FOUND, said)
     return queue
 
 

@@ -1,25 +1,26 @@
 """Names of queues in the forms that clients send and are sent: URLs and ARNs.
 
-A queue is known by its name alone. The host in a URL is whatever a load balancer is called, and the account and the
-region are shown because clients look for them.
+The host in a URL is whatever a load balancer is called, and does not count. What accounts and regions stand for is in
+namespaces.py.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
-"""Whose a queue is that was created without credentials."""
+"""The default account, as the store has it: the setting `sqs.account.id` says how it is shown."""
 REGION: Final = "us-east-1"
-"""Where it is said to be if a request does not name a region."""
+"""Where a queue is said to be if neither a request nor the setting `sqs.region` names a region."""
 FIFO_SUFFIX: Final = ".fifo"
 _URL_END_CHARS: Final = 1024
 """Of a queue's URL: more than this cannot be a name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
-_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[A-Za-z0-9-]*:[A-Za-z0-9_-]*:(.+)")
+_QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
+_ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([A-Za-z0-9-]*):([A-Za-z0-9_-]*):(.+)")
 
 
 def check_name(name: str, is_fifo: bool) -> None:
@@ -43,23 +44,52 @@ def name_in_url(url: str) -> str:
     >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
     'jobs'
     """
-    return url[-_URL_END_CHARS:].rstrip("/").rpartition("/")[2]
+    return split_url(url)[1]
 
 
-def url_of(host: str, scheme: str, owner: str, name: str) -> str:
-    return f"{scheme}://{host}/{account_of(owner)}/{name}"
+def split_url(url: str) -> tuple[str, str]:
+    """The last two parts of a queue's URL: what stands where the account is expected, and the name.
+
+    >>> split_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs"), split_url("jobs")
+    (('111122223333', 'jobs'), ('', 'jobs'))
+    """
+    before, _, name = url[-_URL_END_CHARS:].rstrip("/").rpartition("/")
+    return before.rpartition("/")[2], name
 
 
-def account_of(owner: str) -> str:
-    """The account that is shown for an owner: clients expect twelve digits."""
-    return owner if _ACCOUNT.fullmatch(owner) else ACCOUNT
+def is_queue_path(path: str) -> bool:
+    """Whether a request was sent to the URL of a queue."""
+    return len(path) <= _URL_END_CHARS and _QUEUE_PATH.fullmatch(path) is not None
 
 
-def arn_of(region: str, owner: str, name: str) -> str:
-    return f"arn:aws:sqs:{region}:{account_of(owner)}:{name}"
+def url_of(host: str, scheme: str, account: str, name: str) -> str:
+    return f"{scheme}://{host}/{account}/{name}"
+
+
+def account_of(owner: str, default: str) -> str:
+    """The account of an owner. One that is no id of twelve digits is a name within the default account."""
+    return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
+
+
+def arn_of(region: str, account: str, name: str) -> str:
+    return f"arn:aws:sqs:{region}:{account}:{name}"
+
+
+class ArnParts(NamedTuple):
+    """What an ARN says of a queue."""
+
+    region: str
+    account: str
+    name: str
+
+
+def parts_of_arn(arn: str) -> ArnParts | None:
+    """What a queue's ARN says; None if it is no ARN of a queue."""
+    matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
+    return ArnParts(matched[1], matched[2], matched[3]) if matched else None
 
 
 def name_in_arn(arn: str) -> str | None:
     """The name in a queue's ARN, or None if it is no ARN of a queue."""
-    matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
-    return matched[1] if matched else None
+    parts = parts_of_arn(arn)
+    return None if parts is None else parts.name

@@ -2,48 +2,84 @@
 
 import logging
 import secrets
-from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
+from penstock.broker.configs import Configs
 from penstock.broker.queues.service import QueueService
+from penstock.broker.settings import SEPARATE, SQS_ACCOUNT, SQS_LIMITS, SQS_REGION, SQS_REGIONS, STRICT
 from penstock.foundation.address import Address
 from penstock.foundation.clock import Clock
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credential_file import read_credentials
+from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
+from penstock.sqs.call import Endpoint
 from penstock.sqs.front import SqsFront
+from penstock.sqs.namespaces import is_account
 
 logger = logging.getLogger(__name__)
 
+_NAMED_MAX: Final = 10
+"""Keys that one line of the log names."""
+
 
 def open_front(
-    service: QueueService, clock: Clock, slices: TimeSlices, http: Address, credentials: Path | None
+    service: QueueService,
+    clock: Clock,
+    slices: TimeSlices,
+    http: Address,
+    credentials: Path | None,
+    configs: Configs,
 ) -> SqsFront:
     """Raises InvalidCredentials. Without credentials, whoever reaches the address may do everything."""
-    keys = None if credentials is None else read_credentials(credentials)
-    if keys is None and not _is_loopback(http.host):
+    keys = None if credentials is None else _read(credentials)
+    if keys is None and not http.is_local:
         logger.warning(
             "queues_open_to_all http=%s reason=%r",
             http,
             "no --credentials: whoever reaches this address may use every queue",
         )
     seed = secrets.token_bytes(10)
-    return SqsFront(service, clock=clock, slices=slices, host=str(http), seed=seed, credentials=keys)
+    endpoint = Endpoint(
+        host=str(http),
+        account=configs[SQS_ACCOUNT],
+        region=configs[SQS_REGION],
+        has_regions=configs[SQS_REGIONS] == SEPARATE,
+        is_local=http.is_local,
+        is_strict=lambda: configs[SQS_LIMITS] == STRICT,
+    )
+    return SqsFront(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)
+
+
+def _read(file: Path) -> Credentials:
+    """The keys of the file. What is unwise about them is in the log."""
+    found = read_credentials(file)
+    short = [name for name, key in found.keys.items() if len(key.secret) < SECRET_CHARS_MIN]
+    if short:
+        logger.warning(
+            "secrets_are_short keys=%s count=%d reason=%r",
+            ",".join(short[:_NAMED_MAX]),
+            len(short),
+            f"a secret of fewer than {SECRET_CHARS_MIN} characters can be guessed",
+        )
+    names = [name for name, key in found.keys.items() if not is_account(key.owner)]
+    if names:
+        logger.warning(
+            "owners_are_no_accounts keys=%s count=%d reason=%r",
+            ",".join(names[:_NAMED_MAX]),
+            len(names),
+            "an owner that is no account id of 12 digits is in the default account, with all others that are none",
+        )
+    return found
 
 
 def reread_credentials(front: SqsFront, file: Path) -> None:
     """Use the keys that are in the file now. If it cannot be used, those of before go on to count."""
     try:
-        keys = read_credentials(file)
+        keys = _read(file)
     except InvalidCredentials as error:
         logger.error("credentials_not_read reason=%r", str(error))
         return
     front.use(keys)
     logger.info("credentials_read keys=%d", len(keys.keys))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -11,7 +11,14 @@ from xml.sax.saxutils import escape
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.percent import unescape
 from penstock.sqs import checks
-from penstock.sqs.errors import INVALID_PARAMETER_VALUE, MALFORMED_QUERY, SqsError, invalid_parameter
+from penstock.sqs.errors import (
+    INVALID_PARAMETER_VALUE,
+    MALFORMED_QUERY,
+    NO_SUCH_QUEUE,
+    UNKNOWN_OPERATION,
+    SqsError,
+    invalid_parameter,
+)
 from penstock.sqs.limits import PARAMETER_PARTS_MAX, PARAMETERS_MAX
 
 CONTENT_TYPE: Final = "text/xml"
@@ -40,12 +47,14 @@ _LISTS: Final = {
     "SendMessageBatchRequestEntry": "Entries",
     "TagKey": "TagKeys",
 }
+_LIST_MEMBERS: Final = frozenset(_LISTS.values())
 _MAPS: Final = {
     "Attribute": ("Attributes", "Name"),
     "MessageAttribute": ("MessageAttributes", "Name"),
     "MessageSystemAttribute": ("MessageSystemAttributes", "Name"),
     "Tag": ("Tags", "Key"),
 }
+_MAP_MEMBERS: Final = frozenset(member for member, _ in _MAPS.values())
 _OWN: Final = {"Version", "SignatureMethod", "SignatureVersion", "AWSAccessKeyId", "Timestamp", "Expires"}
 
 _LIST_ELEMENTS: Final = {
@@ -131,8 +140,12 @@ def _grown(tree: dict[str, Any]) -> dict[str, Any]:
         if type(value) is not dict:
             if name in _LISTS:  # one alone need not be numbered; none is sent as nothing
                 found[_LISTS[name]] = [value] if value else []
+            elif name in _LIST_MEMBERS and not value:  # boto3 names an empty list by its member, `Entries=`
+                found[name] = []
             elif name in _MAPS and not value:
                 found[_MAPS[name][0]] = {}
+            elif name in _MAP_MEMBERS and not value:
+                found[name] = {}
             else:
                 found[name] = _whole(name, value) if name in _WHOLES else value
         elif name in _LISTS:
@@ -226,12 +239,23 @@ def _clean(text: bytes) -> bytes:
     return text if checks.is_legal(text) else _NO_XML.sub("?", text.decode()).encode()
 
 
+def error_message(error: SqsError) -> str:
+    """What the Query protocol says of an error: AWS words one of them in another way than in JSON."""
+    is_no_queue = error.message == NO_SUCH_QUEUE
+    return "The specified queue does not exist for this wsdl version." if is_no_queue else error.message
+
+
 def encode_error(error: SqsError, request_id: bytes) -> HttpResponse:
     fault = error.fault
+    if fault is UNKNOWN_OPERATION:
+        return _error_response(fault.status, b"<UnknownOperationException/>", request_id)
     text = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{_NAMESPACE.decode()}"><Error><Type>{fault.whose}</Type>'
-        f"<Code>{fault.code}</Code><Message>{escape(error.message)}</Message><Detail/></Error>"
+        f"<Code>{fault.code}</Code><Message>{escape(error_message(error))}</Message><Detail/></Error>"
         f"<RequestId>{request_id.decode()}</RequestId></ErrorResponse>"
     )
-    body = _clean(text.encode("utf-8", "replace"))
-    return HttpResponse(fault.status, body, CONTENT_TYPE, b"x-amzn-requestid: %s\r\n" % request_id)
+    return _error_response(fault.status, _clean(text.encode("utf-8", "replace")), request_id)
+
+
+def _error_response(status: int, body: bytes, request_id: bytes) -> HttpResponse:
+    return HttpResponse(status, body, CONTENT_TYPE, b"x-amzn-requestid: %s\r\n" % request_id)

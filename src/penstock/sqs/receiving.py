@@ -19,7 +19,8 @@ from penstock.sqs import checks
 from penstock.sqs.digests import md5_of_attributes, md5_of_body
 from penstock.sqs.limits import ATTRIBUTES_SHOWN_MAX
 from penstock.sqs.message_attributes import NOTHING, TRACE_HEADER, Filter, from_headers, shown
-from penstock.sqs.naming import ACCOUNT, arn_of, name_in_arn
+from penstock.sqs.namespaces import Namespace
+from penstock.sqs.naming import ACCOUNT, account_of, arn_of, name_in_arn
 from penstock.sqs.sending import sequence_number
 
 BODY_ENCODING: Final = "PenstockBodyEncoding"
@@ -32,6 +33,10 @@ class Wish(NamedTuple):
     system: Filter = NOTHING
     attributes: Filter = NOTHING
     region: str = ""
+    account: str = ACCOUNT
+    """The default account."""
+    space: Namespace = Namespace(ACCOUNT)
+    """Of the queue."""
     is_xml: bool = False
     """The answer can carry only characters that XML can."""
 
@@ -88,7 +93,7 @@ def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
     }
     before = headers.get(RECEIVE_COUNT, "")
     found = {
-        "SenderId": headers.get(SENDER, ACCOUNT),
+        "SenderId": headers.get(SENDER, wish.account),
         "SentTimestamp": headers.get(SENT_AT) or str(delivered.timestamp_ms),
         # Across all queues that it was moved through.
         "ApproximateReceiveCount": str(delivered.count + (int(before) if before.isdigit() else 0)),
@@ -103,6 +108,6 @@ def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
     if TRACE in headers:
         found[TRACE_HEADER] = headers[TRACE]
     if SOURCE_ARN in headers:
-        name = name_in_arn(headers[SOURCE_ARN]) or headers[SOURCE_ARN]
-        found["DeadLetterQueueSourceArn"] = arn_of(wish.region, queue.owner, name)
+        name = wish.space.local(name_in_arn(headers[SOURCE_ARN]) or headers[SOURCE_ARN])
+        found["DeadLetterQueueSourceArn"] = arn_of(wish.region, account_of(queue.owner, wish.account), name)
     return found

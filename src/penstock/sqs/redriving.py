@@ -1,27 +1,50 @@
 """Dead letters: which queues may have which as their dead-letter queue."""
 
+import json
+from typing import Final
+
 from penstock.cluster.queues import QueueSettings
 from penstock.sqs import errors
 from penstock.sqs.call import Call
+from penstock.sqs.errors import SqsError
+from penstock.sqs.namespaces import Namespace
+from penstock.sqs.naming import parts_of_arn
+
+SHOWN_CHARS_MAX: Final = 1000
 
 
-def check_redrive(call: Call, name: str, settings: QueueSettings) -> None:
-    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it."""
+def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -> None:
+    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it.
+
+    `policy`: its text, which the error repeats.
+    """
     if settings.redrive is None:
         return
+
+    def refusal(reason: str) -> SqsError:
+        return errors.invalid_parameter("RedrivePolicy", policy[:SHOWN_CHARS_MAX], reason)
+
+    own, space = call.space, _target_space(call, policy)
+    if call.caller is not None and space.owner != own.owner:
+        raise refusal("Dead-letter target owner should be same as the source.")
+    if space.region != own.region:
+        raise refusal("Dead-letter target must be in same region as the source.")
     target = call.service.queue(settings.redrive.queue)
     if target is None:
-        name = settings.redrive.queue
-        told = errors.invalid_parameter("RedrivePolicy", name, "Dead letter target does not exist.")
-        raise errors.UnknownQueue(name, told.fault, told.message)
+        told = refusal("Dead letter target does not exist.")
+        raise errors.UnknownQueue(settings.redrive.queue, told.fault, told.message)
     if target.name == name:
-        raise errors.invalid_parameter("RedrivePolicy", name, "A queue cannot be its own dead letter target.")
+        raise refusal("A queue cannot be its own dead letter target.")
     if target.settings.is_fifo != settings.is_fifo:
-        reason = "Dead-letter queue must be same type of queue as the source."
-        raise errors.invalid_parameter("RedrivePolicy", target.name, reason)
+        raise refusal("Dead-letter queue must be same type of queue as the source.")
     if not target.settings.redrive_allow.allows(name):
-        reason = "Queue does not have permission to use this dead letter target."
-        raise errors.invalid_parameter("RedrivePolicy", target.name, reason)
+        raise refusal("Queue does not have permission to use this dead letter target.")
+
+
+def _target_space(call: Call, policy: str) -> Namespace:
+    """The account and the region that a RedrivePolicy, which has been read before, sends dead letters to."""
+    parts = parts_of_arn(json.loads(policy)["deadLetterTargetArn"])
+    return call.space if parts is None else call.space_in_arn(parts)
 
 
 def has_sources(call: Call, name: str) -> bool:

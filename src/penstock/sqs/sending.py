@@ -30,8 +30,11 @@ class Draft(NamedTuple):
     told: dict[str, Any]
 
 
-def read_message(queue: Queue, params: Params, sender: str) -> Draft:
-    """One message of SendMessage, or of a batch. Its size is for the caller to check."""
+def read_message(queue: Queue, params: Params, sender: str, trace: bytes = b"") -> Draft:
+    """One message of SendMessage, or of a batch. Its size is for the caller to check.
+
+    `trace`: the AWSTraceHeader that it gets if it has none of its own. It counts for no limit and no digest.
+    """
     body = params.get("MessageBody")
     if type(body) is not str or not body:
         body = checks.text(params, "MessageBody")
@@ -42,6 +45,8 @@ def read_message(queue: Queue, params: Params, sender: str) -> Draft:
         raise illegal_characters()
     size, told = len(value), {"MD5OfMessageBody": md5_of_body(value)}
     headers: list[tuple[str, bytes | None]] = [(SENDER, sender.encode())] if sender else []
+    if trace and not params.get("MessageSystemAttributes"):
+        headers.append((TRACE, trace))
     if len(params) > 2:  # more than the body, and where it goes or what it is called
         attributes, system = read_attributes(params), read_system_attributes(params)
         size += sum(attribute.size for attribute in attributes)

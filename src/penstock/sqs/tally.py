@@ -8,6 +8,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 UNKNOWN: Final = "unknown"
 """In place of an action that there is not."""
+PEEK: Final = "Peek"
+"""Of `/_aws/sqs/messages`, which is no action of the API."""
 
 
 class Tally:

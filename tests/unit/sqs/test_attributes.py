@@ -10,6 +10,7 @@ from penstock.sqs import errors, limits
 from penstock.sqs.attributes import changed, new_settings, shown
 from penstock.sqs.errors import SqsError
 
+POLICY = '{"Version": "2012-10-17", "Statement": {"Sid": "one"}}'
 DEAD = "arn:aws:sqs:eu-west-1:000000000000:dead"
 
 
@@ -24,7 +25,7 @@ def test_a_queue_without_attributes_has_awss_defaults() -> None:
         "ReceiveMessageWaitTimeSeconds": "0",
         "MaximumMessageSize": "1048576",
         "MessageRetentionPeriod": "345600",
-        "SqsManagedSseEnabled": "false",
+        "SqsManagedSseEnabled": "true",
     }
 
 
@@ -33,8 +34,10 @@ def test_a_queue_without_attributes_has_awss_defaults() -> None:
     [
         {"VisibilityTimeout": "43200", "DelaySeconds": "900", "ReceiveMessageWaitTimeSeconds": "20"},
         {"MaximumMessageSize": "1024", "MessageRetentionPeriod": "60"},
-        {"Policy": '{"Version": "2012-10-17"}', "KmsMasterKeyId": "alias/aws/sqs"},
-        {"KmsDataKeyReusePeriodSeconds": "60", "SqsManagedSseEnabled": "true"},
+        {"Policy": POLICY, "KmsMasterKeyId": "alias/aws/sqs"},
+        {"KmsMasterKeyId": "alias/mine", "KmsDataKeyReusePeriodSeconds": "60", "SqsManagedSseEnabled": "false"},
+        {"SqsManagedSseEnabled": "true"},
+        {"SqsManagedSseEnabled": "false"},
         {"RedrivePolicy": f'{{"deadLetterTargetArn":"{DEAD}","maxReceiveCount":3}}'},
         {"RedriveAllowPolicy": '{"redrivePermission":"denyAll"}'},
         {"RedriveAllowPolicy": f'{{"redrivePermission":"byQueue","sourceQueueArns":["{DEAD}"]}}'},
@@ -54,7 +57,7 @@ def test_settings_that_are_kept_come_back_the_same_from_the_store() -> None:
             "FifoQueue": "true",
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": "7"}),
             "RedriveAllowPolicy": json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [DEAD]}),
-            "Policy": "{}",
+            "Policy": POLICY,
         }
     )
     assert settings.redrive == Redrive(queue="dead", max_receive_count=7)
@@ -74,7 +77,9 @@ def test_settings_that_are_kept_come_back_the_same_from_the_store() -> None:
         ("PenstockPartitions", ["0", "1001"]),
         ("KmsDataKeyReusePeriodSeconds", ["59", "86401"]),
         ("SqsManagedSseEnabled", ["yes"]),
-        ("Policy", ["x" * (limits.POLICY_BYTES_MAX + 1)]),
+        ("Policy", ["x", "[]", "{}", '{"Statement": []}', '{"Statement": "x"}', '{"Statement": [1]}', "[" * 8000]),
+        ("Policy", [POLICY + " " * limits.POLICY_BYTES_MAX]),
+        ("KmsMasterKeyId", ["x" * (limits.OTHER_BYTES_MAX + 1)]),
     ],
 )
 def test_a_value_that_is_out_of_bounds_is_refused(name: str, values: list[str]) -> None:
@@ -103,10 +108,13 @@ def test_a_standard_queue_has_no_attributes_of_a_fifo_queue() -> None:
 
 
 def test_the_kind_of_a_queue_never_changes() -> None:
-    for is_fifo, value in ((False, "true"), (True, "false")):
-        with pytest.raises(SqsError, match="Modifying queue type is not supported") as raised:
-            changed(QueueSettings(is_fifo=is_fifo), {"FifoQueue": value})
-        assert raised.value.fault is errors.INVALID_ATTRIBUTE_VALUE
+    with pytest.raises(SqsError, match="Modifying queue type is not supported") as raised:
+        changed(QueueSettings(is_fifo=True), {"FifoQueue": "false"})
+    assert raised.value.fault is errors.INVALID_ATTRIBUTE_VALUE
+    for value in ("true", "false"):
+        with pytest.raises(SqsError, match=r"Unknown Attribute FifoQueue\.") as raised:
+            changed(QueueSettings(), {"FifoQueue": value})
+        assert raised.value.fault is errors.INVALID_ATTRIBUTE_NAME
     assert changed(QueueSettings(is_fifo=True), {"FifoQueue": "true"}) == QueueSettings(is_fifo=True)
     with pytest.raises(SqsError, match="Unknown Attribute FifoQueue"):
         new_settings({"FifoQueue": "false"})
@@ -178,6 +186,37 @@ def test_a_redrive_allow_policy_that_makes_no_sense_is_refused(policy: dict[str,
 
 
 def test_what_does_nothing_is_kept_and_can_be_taken_away() -> None:
-    settings = new_settings({"KmsMasterKeyId": "alias/mine"})
-    assert settings.others == {"KmsMasterKeyId": "alias/mine"}
-    assert changed(settings, {"KmsMasterKeyId": ""}).others == {}
+    settings = new_settings({"Policy": POLICY})
+    assert settings.others == {"Policy": POLICY}
+    assert changed(settings, {"Policy": ""}).others == {}
+
+
+def encryption(settings: QueueSettings) -> dict[str, str]:
+    return {name: value for name, value in shown(settings, arn).items() if name.startswith(("Kms", "SqsManaged"))}
+
+
+def test_a_queue_has_one_kind_of_encryption() -> None:
+    """As AWS shows it, recorded by LocalStack: a key of KMS ends the SSE of SQS's own, which stays off after it."""
+    settings = changed(QueueSettings(), {"KmsMasterKeyId": "k", "KmsDataKeyReusePeriodSeconds": "6000"})
+    assert encryption(settings) == {
+        "KmsMasterKeyId": "k",
+        "KmsDataKeyReusePeriodSeconds": "6000",
+        "SqsManagedSseEnabled": "false",
+    }
+    without = changed(settings, {"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": "300"})
+    assert encryption(without) == {"SqsManagedSseEnabled": "false"}
+    assert encryption(changed(settings, {"SqsManagedSseEnabled": "true"})) == {"SqsManagedSseEnabled": "true"}
+    assert encryption(changed(QueueSettings(), {"KmsMasterKeyId": "k"})) == {
+        "KmsMasterKeyId": "k",
+        "KmsDataKeyReusePeriodSeconds": "300",
+        "SqsManagedSseEnabled": "false",
+    }
+    made_before = QueueSettings(others={"KmsMasterKeyId": "k"})
+    assert encryption(made_before)["SqsManagedSseEnabled"] == "false"
+
+
+@pytest.mark.parametrize("enabled", ["true", "True"])
+def test_two_kinds_of_encryption_at_once_are_refused(enabled: str) -> None:
+    with pytest.raises(SqsError, match="You can either enable KMS SSE or SQS SSE") as raised:
+        changed(QueueSettings(), {"SqsManagedSseEnabled": enabled, "KmsMasterKeyId": "k"})
+    assert raised.value.fault is errors.INVALID_ATTRIBUTE_NAME

@@ -106,6 +106,9 @@ def test_types_that_make_no_sense_are_passed_over(types: bytes) -> None:
     [
         (["All"], ["bar", "foo", "foo.a", "fool"]),
         ([".*"], ["bar", "foo", "foo.a", "fool"]),
+        (["*"], ["bar", "foo", "foo.a", "fool"]),
+        (["none", "*"], ["bar", "foo", "foo.a", "fool"]),
+        (["f*"], []),
         (["foo"], ["foo"]),
         (["foo.*"], ["foo", "foo.a", "fool"]),
         (["bar", "foo.a", "none"], ["bar", "foo.a"]),

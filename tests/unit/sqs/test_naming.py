@@ -15,7 +15,7 @@ from penstock.security.errors import AccessDenied, SignatureDoesNotMatch
 from penstock.sqs import errors
 from penstock.sqs.batches import failed, read_entries, result
 from penstock.sqs.errors import SqsError, translate
-from penstock.sqs.naming import arn_of, check_name, name_in_arn, name_in_url, url_of
+from penstock.sqs.naming import account_of, arn_of, check_name, name_in_arn, name_in_url, url_of
 from penstock.sqs.paging import Page, page_steps
 from penstock.sqs.tagging import check_tags
 
@@ -41,7 +41,9 @@ def test_only_the_end_of_the_path_of_a_url_counts(url: str) -> None:
 
 def test_a_url_and_an_arn_are_made_of_what_clients_look_for() -> None:
     assert url_of("h:1", "https", "111122223333", "jobs") == "https://h:1/111122223333/jobs"
-    assert url_of("h:1", "http", "payments", "jobs") == "http://h:1/000000000000/jobs"
+    assert account_of("111122223333", "000000000000") == "111122223333"
+    assert account_of("payments", "444455556666") == "444455556666"
+    assert account_of("000000000000", "444455556666") == "444455556666", "the default account, as it is called here"
     assert arn_of("eu-west-1", "111122223333", "jobs") == "arn:aws:sqs:eu-west-1:111122223333:jobs"
 
 

@@ -46,6 +46,7 @@ OUR_OWN: Final = [
         "DelayedMessages",
         "RestoreState",
         "QueueClaim",
+        "QueuePeek",
         "QueueControl",
         "QueueDeliver",
         "QueueReceive",

@@ -239,7 +239,7 @@ class QueuePartition:
                 for offset in range(acquired.first, acquired.last + 1):
                     message = window.message(offset) or self._back.message(offset, stable=wish.is_stable)
                     if message is not None:
-                        found.append(self._delivered(message, wish.holder, acquired))
+                        found.append(self.delivered(message, wish.holder, acquired))
                     else:  # compaction or retention took it: there is nothing left to be done
                         missing.append(Item(offset, offset, wish.holder, Verdict.DONE))
         except ColdRead as cold:
@@ -255,7 +255,8 @@ class QueuePartition:
                 return
         then(found)
 
-    def _delivered(self, message: Message, holder: str, acquired: Acquired) -> Delivered:
+    def delivered(self, message: Message, holder: str, acquired: Acquired) -> Delivered:
+        """Returns a message of this partition as receivers see it."""
         offset, timestamp_ms, key, value, headers = message
         known = next((text for name, text in headers if name == MESSAGE_ID and text), None) if headers else None
         return Delivered(

@@ -13,6 +13,7 @@ from penstock.broker.queues.messages import (
     Settlement,
 )
 from penstock.broker.queues.partition import TakeErrors, TakeMessages, Wish
+from penstock.broker.queues.peeking import Glimpse, Peek, Peeked, TakeGlimpse
 from penstock.broker.queues.sending import TakeSent
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.cluster.queues import NoSuchQueue, Queue
@@ -40,6 +41,7 @@ from penstock.queues.errors import (
 from penstock.replication.partition import NotEnoughReplicas
 from penstock.wire.messages.queue_control import QueueControlRequest, QueueControlResponse
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
+from penstock.wire.messages.queue_peek import QueuePeekRequest, QueuePeekResponse
 from penstock.wire.messages.queue_receive import QueueMessage, QueueReceiveRequest, QueueReceiveResponse
 from penstock.wire.messages.queue_send import QueueHeader, QueueNewMessage, QueueSendRequest, QueueSendResponse
 from penstock.wire.messages.queue_settle import QueueSettlement, QueueSettleRequest, QueueSettleResponse
@@ -193,6 +195,24 @@ class Colleagues:
                 each.partition: Counts(each.available, each.in_flight, each.delayed, each.moving)
                 for each in response.partitions
             }
+
+        self._ask(node, request, _reader(then, read))
+
+    def peek(self, node: int, queue: Queue, wanted: Peek, then: TakeGlimpse) -> None:
+        """Messages of the partitions that a broker leads, without taking them."""
+        request = QueuePeekRequest(
+            queue=queue.name,
+            topic_id=queue.topic_id,
+            max_messages=wanted.max_messages,
+            max_bytes=wanted.max_bytes,
+            shows_in_flight=wanted.shows_in_flight,
+            shows_delayed=wanted.shows_delayed,
+        )
+
+        def read(response: QueuePeekResponse) -> Glimpse | PenstockError:
+            messages = messages_in(each.message for each in response.messages)
+            found = [Peeked(each.state, message) for each, message in zip(response.messages, messages, strict=True)]
+            return error_of(response.error, response.error_message) or Glimpse(found, response.has_more)
 
         self._ask(node, request, _reader(then, read))
 

@@ -23,6 +23,7 @@ from penstock.broker.queues.messages import Delivered, NewMessage, QueueUnavaila
 from penstock.broker.queues.moving import Carrier
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, Wish
+from penstock.broker.queues.peeking import QueuePeeks
 from penstock.broker.queues.receiving import Receivers
 from penstock.broker.queues.reclaiming import Reclaimer
 from penstock.broker.queues.remote import Colleagues
@@ -32,6 +33,7 @@ from penstock.broker.queues.tasks import MoveTasks
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
+from penstock.cluster.queue_cooldowns import QueueCooldowns
 from penstock.cluster.queueing import find_queue, queue_of
 from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
 from penstock.cluster.topics import Defaults
@@ -99,7 +101,9 @@ class QueueService:
         self.receivers: Final = Receivers(
             image=lambda: metadata.image, hosting=self.hosting, colleagues=colleagues, clock=clock, timer=timer
         )
+        self.peeks: Final = QueuePeeks(self.hosting, self.receivers.others, colleagues.peek, threads, self._spawn)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
+        self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
             metadata=metadata,

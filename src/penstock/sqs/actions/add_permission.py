@@ -1,15 +1,28 @@
-"""AddPermission: there are no policies of queues here; who may do what is in the file of `--credentials`."""
+"""AddPermission: other accounts may do something with a queue. It adds a statement to the queue's Policy."""
 
+from dataclasses import replace
+
+from penstock.cluster.queues import QueueSettings
+from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
-from penstock.sqs.errors import UNSUPPORTED_OPERATION, SqsError
-from penstock.sqs.registry import action
+from penstock.sqs.permissions import POLICY, check_actions, check_label, principals_of, with_statement
+from penstock.sqs.registry import ACTIONS, action
 
 
 @action("AddPermission")
-def add_permission(call: Call) -> Result:
-    call.queue()
-    raise SqsError(
-        UNSUPPORTED_OPERATION,
-        "AddPermission is not supported: what a key may do is said in the file that the broker was given with "
-        "--credentials.",
-    )
+async def add_permission(call: Call) -> Result:
+    queue = call.queue()
+    label = check_label(checks.text(call.params, "Label"))
+    if call.params.get("AWSAccountIds") is None:
+        raise errors.missing("PrincipalId")  # AWS's name for it
+    actions = checks.texts(call.params, "Actions")
+    check_actions(actions, list(ACTIONS))
+    principals = principals_of(checks.texts(call.params, "AWSAccountIds"))
+    arn = call.arn(queue.name)
+
+    def change(settings: QueueSettings) -> QueueSettings:
+        policy = with_statement(settings.others.get(POLICY, ""), arn, label, principals, actions)
+        return replace(settings, others={**settings.others, POLICY: policy})
+
+    await call.service.alter(queue.name, change)
+    return None

@@ -1,5 +1,6 @@
 """CancelMessageMoveTask: what has not been moved yet stays where it is."""
 
+from penstock.broker.queues.messages import NoSuchMoveTask
 from penstock.sqs import checks
 from penstock.sqs.call import Call, Result
 from penstock.sqs.moving import queue_at, read_handle
@@ -9,6 +10,8 @@ from penstock.sqs.registry import action
 @action("CancelMessageMoveTask")
 async def cancel_message_move_task(call: Call) -> Result:
     handle, source_arn = read_handle(checks.text(call.params, "TaskHandle"))
-    queue_at(call, "SourceArn", source_arn)
+    source = queue_at(call, "SourceArn", source_arn)
+    if handle not in {task.handle for task in call.service.image.queue_moves.get(source.name, ())}:
+        raise NoSuchMoveTask(f"queue {source.name!r} has no task with the handle {handle[:64]!r}")
     task = await call.service.cancel_move(handle)
     return {"ApproximateNumberOfMessagesMoved": task.moved}

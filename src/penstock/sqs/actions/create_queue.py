@@ -1,18 +1,22 @@
 """CreateQueue: a new queue, or the one that is there already if it is the same."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.cluster.queue_cooldowns import DELETED
 from penstock.cluster.queues import Queue, QueueExists, QueueSettings
+from penstock.security.errors import AccessDenied
 from penstock.sqs import checks
 from penstock.sqs.attributes import new_settings, shown
 from penstock.sqs.call import Call, Result
-from penstock.sqs.errors import QUEUE_NAME_EXISTS, SqsError
-from penstock.sqs.naming import check_name
+from penstock.sqs.errors import QUEUE_DELETED_RECENTLY, QUEUE_NAME_EXISTS, SqsError
+from penstock.sqs.naming import ACCOUNT, check_name
 from penstock.sqs.redriving import check_redrive
 from penstock.sqs.registry import action
 from penstock.sqs.tagging import check_tags
 
+ACCOUNT_PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]*\.)?[0-9]{12}\.")
 TOPIC: Final = "PenstockTopic"
 """An attribute of ours: the topic that the queue is attached to, instead of one of its own."""
 
@@ -22,22 +26,51 @@ async def create_queue(call: Call) -> Result:
     name = checks.text(call.params, "QueueName")
     attributes = dict(checks.text_map(call.params, "Attributes"))
     topic = attributes.pop(TOPIC, None)
-    settings = new_settings(attributes)
+    settings = new_settings(attributes, call.full_name_in_arn)
     check_name(name, settings.is_fifo)
     call.check_access(name)
     tags = checks.text_map(call.params, "tags") or checks.text_map(call.params, "Tags")
     check_tags(tags)
-    check_redrive(call, name, settings)
-    found = call.service.queue(name)
+    full = call.space.full(name)
+    check_redrive(call, full, settings, attributes.get("RedrivePolicy", ""))
+    _check_topic(call, topic)
+    found = call.find(name)
     if found is None:
+        await _check_name_is_free(call, full)
         try:
-            return {"QueueUrl": call.url(await call.service.create(name, settings, tags, call.owner, topic))}
+            return {"QueueUrl": call.url(await call.service.create(full, settings, tags, call.owner, topic))}
         except QueueExists:  # somebody was faster
-            found = call.service.queue(name)
+            found = call.find(name)
             if found is None:
                 raise
     _check_same(found, settings, attributes)
     return {"QueueUrl": call.url(found)}
+
+
+def _check_topic(call: Call, topic: str | None) -> None:
+    """Refuse to attach a queue to a topic of another account: whoever has the queue reads what is in it.
+
+    A topic that begins with an account is that account's. All others are the default account's.
+    """
+    if topic is None or call.caller is None:
+        return
+    own = call.space
+    is_own = topic.startswith(own.prefix) if own.owner != ACCOUNT else not ACCOUNT_PREFIX.match(topic)
+    queue = call.service.queue(topic)
+    if not is_own or (queue is not None and not own.has(queue, call.endpoint.account)):
+        raise AccessDenied(
+            f"User: {call.caller.access_key} is not authorized to attach a queue to topic {topic[:256]!r}, which is "
+            "not of its account"
+        )
+
+
+async def _check_name_is_free(call: Call, name: str) -> None:
+    """AWS keeps the name of a deleted queue for 60 seconds, and so does a broker with `sqs.limits=strict`."""
+    if call.endpoint.is_strict() and not await call.service.cooldowns.is_over(DELETED, name):
+        raise SqsError(
+            QUEUE_DELETED_RECENTLY,
+            "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
+        )
 
 
 def _check_same(found: Queue, settings: QueueSettings, attributes: Mapping[str, str]) -> None:

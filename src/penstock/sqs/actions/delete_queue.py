@@ -1,10 +1,14 @@
-"""DeleteQueue: a queue goes, with all that is in it."""
+"""DeleteQueue: a queue goes, with all that is in it. With `sqs.limits=strict` its name rests for 60 seconds."""
 
+from penstock.cluster.queue_cooldowns import DELETED
 from penstock.sqs.call import Call, Result
 from penstock.sqs.registry import action
 
 
 @action("DeleteQueue")
 async def delete_queue(call: Call) -> Result:
-    await call.service.delete(call.queue().name)
+    name = call.queue().name
+    await call.service.delete(name)
+    if call.endpoint.is_strict():
+        await call.service.cooldowns.begin(DELETED, name)
     return None

@@ -1,15 +1,16 @@
-"""GetQueueUrl: where a queue is, by its name."""
+"""GetQueueUrl: where a queue is, by its name, and by its account if that is another one."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
-from penstock.sqs.naming import account_of
+from penstock.sqs.namespaces import is_account
 from penstock.sqs.registry import action
 
 
 @action("GetQueueUrl")
 def get_queue_url(call: Call) -> Result:
-    queue = call.queue_named(checks.text(call.params, "QueueName"))
-    owner = checks.maybe_text(call.params, "QueueOwnerAWSAccountId")
-    if owner and owner not in (queue.owner, account_of(queue.owner)):
+    name = checks.text(call.params, "QueueName")
+    account = checks.maybe_text(call.params, "QueueOwnerAWSAccountId") or ""
+    queue = call.queue_named(name, account if is_account(account) else "")
+    if account and account not in (queue.owner, call.account(queue)):
         raise errors.UnknownQueue(queue.name)
     return {"QueueUrl": call.url(queue)}

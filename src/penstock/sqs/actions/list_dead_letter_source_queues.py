@@ -1,5 +1,6 @@
 """ListDeadLetterSourceQueues: the queues whose dead letters come to this one, a page at a time."""
 
+from penstock.cluster.queues import Queue
 from penstock.sqs.call import Call, Result
 from penstock.sqs.paging import page_steps
 from penstock.sqs.registry import action
@@ -7,16 +8,19 @@ from penstock.sqs.registry import action
 
 @action("ListDeadLetterSourceQueues")
 async def list_dead_letter_source_queues(call: Call) -> Result:
-    target, image = call.queue().name, call.service.image
+    target, image = call.queue(), call.service.image
+    space = call.space_of(target)
 
-    def is_wanted(name: str) -> bool:
-        queue = image.queues[name]
+    def name_of(queue: Queue) -> str:
+        """The own name of a source that this caller may see; empty if it is none. All are of the target's account."""
         redrive = queue.settings.redrive
-        return (
-            redrive is not None and redrive.queue == target and queue.topic_id in image.topics and call.may_see(name)
-        )
+        if redrive is None or redrive.queue != target.name or queue.topic_id not in image.topics:
+            return ""
+        name = space.local(queue.name)
+        return name if call.caller is None or call.caller.may_use(name) else ""
 
-    page = await call.slices.run(page_steps(image.queues, is_wanted, call.params))
+    page = await call.slices.run(page_steps(map(name_of, image.queues.values()), bool, call.params))
+    account = call.account(target)
     # The one member of the API whose name begins with a small letter.
-    found = {"queueUrls": [call.url(image.queues[name]) for name in page.names]}
+    found = {"queueUrls": [call.url_of(name, account) for name in page.names]}
     return {**found, "NextToken": page.next_token} if page.next_token else found

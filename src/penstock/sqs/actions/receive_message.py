@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.broker.queues.messages import Delivered
 from penstock.cluster.queues import Queue
 from penstock.foundation.steps import Steps
-from penstock.sqs import checks, errors, json_codec, query_codec
+from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Finished, Outcome, Result, then
 from penstock.sqs.checks import Params
 from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S, Span
@@ -41,7 +41,7 @@ def receive_message(call: Call) -> Outcome:
                 attempt_id,
                 "The request include parameter that is not valid for this queue type.",
             )
-    wish = _wish(call)
+    wish = _wish(call, queue)
 
     def finish(found: list[Delivered]) -> Finished:
         if sum(map(size_of, found)) > LARGE_BYTES:
@@ -61,11 +61,7 @@ def receive_message(call: Call) -> Outcome:
 def _show_steps(call: Call, queue: Queue, found: list[Delivered], wish: Wish) -> Steps[Result]:
     messages: list[Any] = []
     for each in found:
-        message = shown_message(queue, each, wish)
-        if call.is_query:
-            messages.append(query_codec.fragment(call.action, "Message", message))
-        else:
-            messages.append(json_codec.fragment(message))
+        messages.append(call.codec.encode_message(shown_message(queue, each, wish)))
         yield
     return {"Messages": messages}
 
@@ -76,9 +72,9 @@ def _given(params: Params, name: str, span: Span, wanted: str, default: int) -> 
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 
 
-def _wish(call: Call) -> Wish:
+def _wish(call: Call, queue: Queue) -> Wish:
     if call.params.keys().isdisjoint(_WISHES):
-        return _BODIES_IN_XML if call.is_query else _BODIES
+        return _BODIES_IN_XML if call.codec.is_xml else _BODIES
     # The older name of the system attributes is still sent by most clients.
     system = checks.texts(call.params, "AttributeNames") + checks.texts(call.params, "MessageSystemAttributeNames")
     attributes = checks.texts(call.params, "MessageAttributeNames")
@@ -86,5 +82,7 @@ def _wish(call: Call) -> Wish:
         Filter.of(system) if system else NOTHING,
         Filter.of(attributes) if attributes else NOTHING,
         call.region if system else "",
-        call.is_query,
+        call.endpoint.account,
+        call.space_of(queue),
+        call.codec.is_xml,
     )

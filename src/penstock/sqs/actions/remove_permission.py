@@ -1,15 +1,22 @@
-"""RemovePermission: there are no policies of queues here; who may do what is in the file of `--credentials`."""
+"""RemovePermission: ends what AddPermission has allowed, by removing a statement of the queue's Policy."""
 
+from dataclasses import replace
+
+from penstock.cluster.queues import QueueSettings
+from penstock.sqs import checks
 from penstock.sqs.call import Call, Result
-from penstock.sqs.errors import UNSUPPORTED_OPERATION, SqsError
+from penstock.sqs.permissions import POLICY, check_label, without_statement
 from penstock.sqs.registry import action
 
 
 @action("RemovePermission")
-def remove_permission(call: Call) -> Result:
-    call.queue()
-    raise SqsError(
-        UNSUPPORTED_OPERATION,
-        "RemovePermission is not supported: what a key may do is said in the file that the broker was given with "
-        "--credentials.",
-    )
+async def remove_permission(call: Call) -> Result:
+    queue, label = call.queue(), check_label(checks.text(call.params, "Label"))
+
+    def change(settings: QueueSettings) -> QueueSettings:
+        policy = without_statement(settings.others.get(POLICY, ""), label)
+        others = {**settings.others, POLICY: policy}
+        return replace(settings, others={name: value for name, value in others.items() if value})
+
+    await call.service.alter(queue.name, change)
+    return None

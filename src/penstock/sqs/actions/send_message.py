@@ -10,7 +10,7 @@ from penstock.sqs.sending import read_message, told_of, too_long
 @action("SendMessage")
 def send_message(call: Call) -> Outcome:
     queue = call.queue()
-    draft = read_message(queue, call.params, call.sender)
+    draft = read_message(queue, call.params, call.sender, call.trace)
     error = too_long(queue, draft)
     if error is not None:
         raise error

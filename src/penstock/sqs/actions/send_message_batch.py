@@ -21,10 +21,10 @@ def send_message_batch(call: Call) -> Outcome:
     entries = read_entries(call.params, call.action)
     if queue.settings.is_fifo:
         _check_fifo(queue, entries.values())
-    drafts, failures, sender = dict[str, Draft](), {}, call.sender
+    drafts, failures, sender, trace = dict[str, Draft](), {}, call.sender, call.trace
     for name, entry in entries.items():
         try:
-            drafts[name] = read_message(queue, entry, sender)
+            drafts[name] = read_message(queue, entry, sender, trace)
         except SqsError as error:
             if error.fault is SERIALIZATION:
                 raise

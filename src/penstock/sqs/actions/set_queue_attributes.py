@@ -15,10 +15,10 @@ async def set_queue_attributes(call: Call) -> Result:
         raise errors.missing("Attribute.Name")
 
     def change(settings: QueueSettings) -> QueueSettings:
-        return changed(settings, attributes)
+        return changed(settings, attributes, call.full_name_in_arn)
 
     after = change(queue.settings)
     if after.redrive != queue.settings.redrive:
-        check_redrive(call, queue.name, after)
+        check_redrive(call, queue.name, after, attributes.get("RedrivePolicy", ""))
     await call.service.alter(queue.name, change)
     return None

@@ -1,0 +1,34 @@
+"""The forms that answers have: AWS JSON 1.0, and the Query protocol's XML or JSON."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from penstock.foundation.http import HttpResponse
+from penstock.sqs import json_codec, peek_codec, query_codec, query_json_codec
+from penstock.sqs.errors import SqsError
+
+
+class Codec(NamedTuple):
+    """Encodes the answers of one request."""
+
+    encode: Callable[[str, dict[str, Any] | None, bytes], HttpResponse]
+    """Of an action's name, its result and the request's id."""
+    encode_error: Callable[[SqsError, bytes], HttpResponse]
+    encode_message: Callable[[dict[str, Any]], Any]
+    """Encodes one message of a large ReceiveMessage ahead, in a time slice of its own."""
+    is_xml: bool = False
+
+
+JSON: Final = Codec(
+    lambda action, result, request_id: json_codec.encode(result, request_id),
+    json_codec.encode_error,
+    json_codec.fragment,
+)
+QUERY_XML: Final = Codec(
+    query_codec.encode,
+    query_codec.encode_error,
+    lambda message: query_codec.fragment("ReceiveMessage", "Message", message),
+    is_xml=True,
+)
+PEEK_JSON: Final = Codec(peek_codec.encode, peek_codec.encode_error, peek_codec.fragment)
+QUERY_JSON: Final = Codec(query_json_codec.encode, query_json_codec.encode_error, query_json_codec.fragment)

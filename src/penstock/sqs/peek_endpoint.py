@@ -1,0 +1,113 @@
+"""`/_aws/sqs/messages`: shows the messages of a queue without taking them, as LocalStack's endpoint of this name.
+
+It is for people who look into a queue while they develop, and for tests: only a broker that asks for no signatures
+and listens at a loopback address serves it. https://docs.localstack.cloud/aws/services/sqs/
+"""
+
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.queues.peeking import Peek, Peeked
+from penstock.cluster.queues import Queue
+from penstock.foundation.http import HttpRequest
+from penstock.foundation.steps import Steps
+from penstock.sqs import errors, json_codec, query_codec, query_json_codec
+from penstock.sqs.call import Call, Result
+from penstock.sqs.checks import Params
+from penstock.sqs.codecs import JSON, PEEK_JSON, QUERY_XML, Codec
+from penstock.sqs.errors import INVALID_REQUEST, SqsError
+from penstock.sqs.json_codec import TARGET_PREFIX
+from penstock.sqs.message_attributes import Filter
+from penstock.sqs.naming import name_in_url
+from penstock.sqs.receiving import Wish, shown_message
+from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, VISIBLE
+
+PATH: Final = "/_aws/sqs/messages"
+ACTION: Final = "ReceiveMessage"
+NO_RECEIPT: Final = "PENSTOCK/PEEKED"
+"""In place of a receipt handle: nobody has received the message."""
+HAS_MORE: Final = "PenstockHasMore"
+"""Said if there are more messages than are shown. Ours."""
+_EVERYTHING: Final = Filter(is_all=True)
+_PATH_PARTS: Final = 3
+"""Of what may follow the path instead of a QueueUrl: region, account, queue."""
+
+
+class Wanted(NamedTuple):
+    """What a request asks for."""
+
+    queue_url: str
+    shows_invisible: bool
+    shows_delayed: bool
+
+
+def is_peek(request: HttpRequest) -> bool:
+    path = request.path
+    return path.startswith(PATH) and (len(path) == len(PATH) or path[len(PATH)] == "/")
+
+
+def codec_of(request: HttpRequest) -> Codec:
+    """AWS JSON for an SDK that has this path as its endpoint; else XML, or JSON as LocalStack writes it."""
+    if b"x-amz-target" in request.headers:
+        return JSON
+    return PEEK_JSON if query_json_codec.is_wanted(request) else QUERY_XML
+
+
+def read(request: HttpRequest) -> Wanted:
+    """What is asked for. Raises SqsError; a QueueUrl that is missing is one of no queue."""
+    action, params = query_codec.decode(request._replace(path="/", body=b"" if _is_json(request) else request.body))
+    if _is_json(request):
+        action = request.headers[b"x-amz-target"].removeprefix(TARGET_PREFIX).decode("latin-1")
+        params = {**params, **json_codec.decode(request.body)}
+    if action not in ("", ACTION):
+        raise SqsError(INVALID_REQUEST, f"This endpoint only accepts {ACTION} calls")
+    return Wanted(_queue_url(request, params), _is_on(params, "ShowInvisible"), _is_on(params, "ShowDelayed"))
+
+
+def _is_json(request: HttpRequest) -> bool:
+    return b"x-amz-target" in request.headers
+
+
+def _queue_url(request: HttpRequest, params: Params) -> str:
+    rest = request.path[len(PATH) :].strip("/")
+    if not rest:
+        url = params.get("QueueUrl")
+        return url if isinstance(url, str) else ""
+    parts = rest.split("/", _PATH_PARTS)
+    return f"/{parts[1]}/{parts[2]}" if len(parts) == _PATH_PARTS else ""
+
+
+def _is_on(params: Params, name: str) -> bool:
+    return str(params.get(name, "")).lower() in ("true", "1")
+
+
+async def peek(call: Call, wanted: Wanted) -> Result:
+    """The messages, as ReceiveMessage shows them, as many as fit into an answer."""
+    if not name_in_url(wanted.queue_url):
+        raise errors.UnknownQueue("")
+    queue = call._replace(params={"QueueUrl": wanted.queue_url}).queue()
+    options = Peek.of(
+        queue,
+        max_messages=MESSAGES_MAX,
+        max_bytes=BYTES_MAX,
+        shows_in_flight=wanted.shows_invisible,
+        shows_delayed=wanted.shows_delayed,
+    )
+    found = await call.service.peeks.peek(queue, options)
+    messages = sorted(found.messages, key=lambda each: each.message.timestamp_ms)
+    shown = await call.slices.run(_show_steps(call, queue, messages, wanted))
+    return {"Messages": shown, HAS_MORE: True} if found.has_more else {"Messages": shown}
+
+
+def _show_steps(call: Call, queue: Queue, messages: list[Peeked], wanted: Wanted) -> Steps[list[Any]]:
+    wish = Wish(_EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.space_of(queue), call.codec.is_xml)
+    shown: list[Any] = []
+    for each in messages:
+        message = shown_message(queue, each.message, wish)
+        message["ReceiptHandle"] = NO_RECEIPT
+        if wanted.shows_invisible:
+            message["Attributes"]["IsVisible"] = "true" if each.state == VISIBLE else "false"
+        if wanted.shows_delayed:
+            message["Attributes"]["IsDelayed"] = "true" if each.state == DELAYED else "false"
+        shown.append(call.codec.encode_message(message))
+        yield
+    return shown

@@ -1,0 +1,152 @@
+"""Permissions: statements of a queue's Policy, each with a label. Pure.
+
+AddPermission and RemovePermission edit the Policy attribute, as AWS does; who sets that attribute writes the whole
+document. https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_AddPermission.html
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.sqs import errors
+from penstock.sqs.errors import INVALID_ATTRIBUTE_VALUE, OVER_LIMIT, SqsError
+from penstock.sqs.limits import (
+    ACTIONS_PER_STATEMENT_MAX,
+    LABEL_CHARS_MAX,
+    POLICY_BYTES_MAX,
+    POLICY_PRINCIPALS_MAX,
+    POLICY_STATEMENTS_MAX,
+)
+
+POLICY: Final = "Policy"
+"""The attribute of a queue that holds them."""
+VERSION: Final = "2008-10-17"
+SHARED_ACTIONS: Final = frozenset(
+    (
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    )
+)
+"""Actions that other accounts can be allowed. Batches count as the single action."""
+_LABEL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LABEL_CHARS_MAX}}}")
+_ACCOUNT: Final = re.compile(r"[0-9]{12}")
+
+
+def check_policy(policy: str) -> None:
+    """Refuses a Policy that is too long, or is no JSON document with statements."""
+    if not _statements(_read(policy)):
+        raise _unreadable()
+
+
+def check_label(label: str) -> str:
+    if not _LABEL.fullmatch(label):
+        raise errors.invalid_parameter(
+            "Label",
+            label[: 4 * LABEL_CHARS_MAX],
+            f"Can only include alphanumeric characters, hyphens, or underscores. 1 to {LABEL_CHARS_MAX} in length.",
+        )
+    return label
+
+
+def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses names that are no actions, and actions that are the owner's alone. `known`: all that there are."""
+    if not actions:
+        raise errors.missing("Actions")
+    if len(actions) > ACTIONS_PER_STATEMENT_MAX:
+        raise SqsError(
+            OVER_LIMIT, f"{len(actions)} Actions were found, maximum allowed is {ACTIONS_PER_STATEMENT_MAX}."
+        )
+    for name in actions:
+        if name != "*" and name not in SHARED_ACTIONS:
+            reason = (
+                "Only the queue owner is allowed to invoke this action."
+                if name in known and name.removesuffix("Batch") not in SHARED_ACTIONS
+                else "Please refer to the appropriate WSDL for a list of valid actions."
+            )
+            raise errors.invalid_parameter("ActionName", f"SQS:{name[:100]}", reason)
+
+
+def principals_of(accounts: Sequence[str]) -> list[str]:
+    """The accounts that a statement is about, as ARNs. AWS passes over ids that are none, unless all are."""
+    if len(accounts) > POLICY_PRINCIPALS_MAX:
+        raise SqsError(
+            OVER_LIMIT, f"{len(accounts)} Principals were found, maximum allowed is {POLICY_PRINCIPALS_MAX}."
+        )
+    found = [f"arn:aws:iam::{account}:root" for account in dict.fromkeys(accounts) if _ACCOUNT.fullmatch(account)]
+    if not found:
+        shown = ", ".join(account[:20] for account in accounts)
+        raise errors.invalid_parameter("PrincipalId", f"[{shown}]", "Unable to verify.")
+    return found
+
+
+def with_statement(policy: str, arn: str, label: str, principals: Sequence[str], actions: Sequence[str]) -> str:
+    """The policy of the queue at `arn` with one more statement. Raises OverLimit, and if the label is taken."""
+    document = _read(policy) if policy else {"Version": VERSION, "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
+    statements = _statements(document)
+    if any(statement.get("Sid") == label for statement in statements):
+        raise errors.invalid_parameter("Label", label, "Already exists.")
+    if len(statements) >= POLICY_STATEMENTS_MAX:
+        raise SqsError(OVER_LIMIT, f"A policy has at most {POLICY_STATEMENTS_MAX} statements.")
+    added = {
+        "Sid": label,
+        "Effect": "Allow",
+        "Principal": {"AWS": _one_or_all(principals)},
+        "Action": _one_or_all([f"SQS:{name}" for name in actions]),
+        "Resource": arn,
+    }
+    text = _dump({**document, "Statement": [*statements, added]})
+    if len(text.encode()) > POLICY_BYTES_MAX:
+        raise SqsError(OVER_LIMIT, f"A policy has at most {POLICY_BYTES_MAX} bytes.")
+    return text
+
+
+def without_statement(policy: str, label: str) -> str:
+    """The policy without the statement of this label; empty if that was the last one."""
+    document = _read(policy) if policy else {}
+    statements = _statements(document) if policy else []
+    left = [statement for statement in statements if statement.get("Sid") != label]
+    if len(left) == len(statements):
+        raise errors.invalid_parameter("Label", label, "can't find label.")
+    return _dump({**document, "Statement": left}) if left else ""
+
+
+def _read(policy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(policy) if len(policy.encode()) <= POLICY_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _unreadable()
+    return found
+
+
+def _statements(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statements of a policy, which may be one that stands alone."""
+    found = document.get("Statement")
+    statements = [found] if isinstance(found, dict) else found
+    if not isinstance(statements, list) or not all(isinstance(each, dict) for each in statements):
+        raise _unreadable()
+    return statements
+
+
+def _unreadable() -> SqsError:
+    return SqsError(
+        INVALID_ATTRIBUTE_VALUE,
+        "Invalid value for the parameter Policy. Reason: It must be a JSON document with at least one statement, of "
+        f"at most {POLICY_BYTES_MAX} bytes.",
+    )
+
+
+def _one_or_all(values: Sequence[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,176 @@
+"""Policies of queues: who of another account may do what."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.security.policies import POLICY_CHARS_MAX, Request, allows
+from tests.scaling import GROWTH_MAX, growth
+
+ARN = "arn:aws:sqs:eu-west-1:111122223333:jobs"
+OTHER = "444455556666"
+GRANT = {"Effect": "Allow", "Principal": {"AWS": OTHER}, "Action": "sqs:SendMessage", "Resource": ARN}
+
+
+def may(*statements: Any, account: str = OTHER, action: str = "SendMessage", resource: str = ARN) -> bool:
+    return allows(json.dumps({"Statement": list(statements)}), Request(account, action, resource))
+
+
+def test_what_is_granted_is_allowed_and_nothing_else() -> None:
+    assert may(GRANT)
+    assert allows(json.dumps({"Statement": GRANT}), Request(OTHER, "SendMessage", ARN)), "one that stands alone"
+    assert not may(GRANT, action="ReceiveMessage")
+    assert not may(GRANT, account="777788889999")
+    assert not may(GRANT, resource=ARN + "2")
+    assert not may()
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_allowed"),
+    [
+        ("*", True),
+        ({"AWS": "*"}, True),
+        ({"AWS": OTHER}, True),
+        ({"AWS": ["777788889999", OTHER]}, True),
+        ({"AWS": f"arn:aws:iam::{OTHER}:root"}, True),
+        ({"AWS": f"arn:aws-cn:iam::{OTHER}:root"}, True),
+        ({"AWS": f"arn:aws:iam::{OTHER}:user/bob"}, False),
+        ({"AWS": f"arn:aws:sts::{OTHER}:assumed-role/r/s"}, False),
+        ({"AWS": f"arn:aws:iam::{OTHER}:root/x"}, False),
+        ({"AWS": OTHER[:-1]}, False),
+        ({"AWS": "4444*"}, False),
+        ({"AWS": []}, False),
+        ({"AWS": [5, None]}, False),
+        ({"Service": "sns.amazonaws.com"}, False),
+        ({}, False),
+        (OTHER, False),
+        (None, False),
+        (["*"], False),
+    ],
+)
+def test_principals_are_accounts(principal: Any, is_allowed: bool) -> None:
+    assert may({**GRANT, "Principal": principal}) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("action", "is_allowed"),
+    [
+        ("SQS:SendMessage", True),
+        ("sqs:sendmessage", True),
+        ("sqs:*", True),
+        ("*", True),
+        ("sqs:Send*", True),
+        ("sqs:Send?essage", True),
+        (["sqs:ReceiveMessage", "sqs:Send*"], True),
+        ("sqs:ReceiveMessage", False),
+        ("sns:SendMessage", False),
+        ("SendMessage", False),
+        ("sqs:[S]endMessage", False),
+        ("sqs:Send", False),
+        ("", False),
+        ([], False),
+    ],
+)
+def test_actions_have_wildcards_and_no_case(action: Any, is_allowed: bool) -> None:
+    assert may({**GRANT, "Action": action}) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("resource", "is_allowed"),
+    [
+        ("*", True),
+        ("arn:aws:sqs:*:111122223333:jobs", True),
+        ("arn:aws:sqs:us-east-1:111122223333:jobs", True),
+        ("arn:aws:sqs:eu-west-1:111122223333:*", True),
+        ("arn:aws:sqs:eu-west-1:111122223333:job?", True),
+        (["arn:aws:sqs:eu-west-1:111122223333:other", ARN], True),
+        ("arn:aws:sqs:eu-west-1:777788889999:jobs", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:JOBS", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:job", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:${aws:username}", False),
+        ([], False),
+        (5, False),
+    ],
+)
+def test_resources_have_wildcards_and_their_region_does_not_count(resource: Any, is_allowed: bool) -> None:
+    assert may({**GRANT, "Resource": resource}) is is_allowed
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"Condition": {"ArnEquals": {"aws:SourceArn": "x"}}},
+        {"Condition": "x"},
+        {"NotAction": "sqs:DeleteQueue"},
+        {"NotResource": "x"},
+        {"NotPrincipal": {"AWS": "1"}},
+        {"Principal": None},
+        {"Action": None},
+        {"Resource": None},
+        {"Resource": "${aws:username}"},
+    ],
+)
+def test_what_is_not_evaluated_is_taken_for_the_worst(unknown: dict[str, Any]) -> None:
+    assert not may({**GRANT, **unknown}), "an Allow does not apply"
+    assert not may(GRANT, {**GRANT, "Effect": "Deny", **unknown}), "a Deny does"
+    assert may(GRANT, {**GRANT, **unknown}), "what else is allowed stays so"
+
+
+def test_a_deny_outweighs_every_allow_whichever_comes_first() -> None:
+    deny = {**GRANT, "Effect": "Deny", "Principal": "*"}
+    assert not may(GRANT, deny)
+    assert not may(deny, GRANT)
+    assert may(GRANT, {**deny, "Action": "sqs:DeleteMessage"})
+    assert may(GRANT, {**deny, "Resource": ARN + "2"})
+    assert may(GRANT, {**deny, "Principal": {"AWS": "777788889999"}})
+    assert not may(GRANT, {**deny, "Principal": {"AWS": f"arn:aws:iam::{OTHER}:user/bob"}}), "keys have no users"
+    assert may(GRANT, {"Condition": {}, **GRANT}), "an empty condition is none"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["", "x", "[]", "null", "{}", '{"Statement": 5}', '{"Statement": ["x"]}', "[" * 100_000, '{"Statement": [{}]}'],
+)
+def test_a_policy_that_cannot_be_read_allows_nothing(policy: str) -> None:
+    assert not allows(policy, Request(OTHER, "SendMessage", ARN))
+
+
+def test_a_statement_without_an_effect_is_one_that_denies() -> None:
+    assert not may(GRANT, {"Effect": "Maybe"})
+    assert not may(GRANT, "x")
+
+
+def test_a_policy_that_is_too_long_allows_nothing() -> None:
+    policy = json.dumps({"Statement": [GRANT]})
+    assert allows(policy + " " * (POLICY_CHARS_MAX - len(policy)), Request(OTHER, "SendMessage", ARN))
+    assert not allows(policy + " " * POLICY_CHARS_MAX, Request(OTHER, "SendMessage", ARN))
+
+
+def test_many_wildcards_are_matched_in_linear_time() -> None:
+    def work(count: int) -> Callable[[], object]:
+        resource = "*a" * count + "b"
+        return lambda: may({**GRANT, "Resource": resource}, resource="arn:aws:sqs:::" + "a" * 500)
+
+    assert growth(work, 250) < GROWTH_MAX
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["*", "Allow", "Deny", OTHER]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["Effect", "Principal", "AWS", "Action", "Resource", "Condition"]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_whatever_a_statement_says_it_is_evaluated_and_never_allows_by_mistake(statement: Any) -> None:
+    found = may(statement)
+    if found:
+        assert statement["Effect"] == "Allow"
+        assert not statement.get("Condition")
