@@ -201,7 +201,7 @@ def test_what_is_released_wakes_whoever_waits(jobs: str, member: MakeMember) -> 
 # -- locks
 
 
-def test_a_message_comes_back_when_its_time_is_up_and_a_late_answer_counts_until_then(
+def test_an_acknowledgement_after_the_lock_has_expired_is_refused_and_the_message_comes_again(
     share_broker: BrokerProcess, jobs: str, member: MakeMember
 ) -> None:
     earliest(share_broker, f"g-{jobs}", **QUICK_LOCKS)
@@ -209,11 +209,11 @@ def test_a_message_comes_back_when_its_time_is_up_and_a_late_answer_counts_until
     one.fetch(max_records=1, share_acquire_mode=RECORD_LIMIT)
     assert one.ask().acquisition_lock_timeout_ms == LOCK_S * 1000
     pass_s(LOCK_S)
-    # The first one has them still: nobody else has asked.
-    assert one.acknowledge((1, 9, [ACCEPT])) == ErrorCode.NONE
-    assert two.take(1) == [0]
+    for kind in (ACCEPT, RELEASE, REJECT):
+        assert one.acknowledge((1, 9, [kind])) == ErrorCode.INVALID_RECORD_STATE
+    assert two.take(10) == list(range(10))
     assert one.acknowledge((0, 0, [ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
-    assert two.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
+    assert two.acknowledge((0, 9, [ACCEPT])) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("by_fetch", [False, True])

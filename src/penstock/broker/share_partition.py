@@ -31,8 +31,8 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 _VERDICTS: Final = {
-    GAP: Verdict.DONE,  # there is no message at that offset
-    ACCEPT: Verdict.DONE,
+    GAP: Verdict.DELETE,  # there is no message at that offset
+    ACCEPT: Verdict.DELETE,
     RELEASE: Verdict.RELEASE,
     REJECT: Verdict.REJECT,
     RENEW: Verdict.RENEW,

@@ -365,6 +365,8 @@ class _TailReader:
             self.cut_bytes += segment.size
             segment.remove()
         del self._segments[number:]
+        # For good, as what is cut: else power loss may bring back a segment where the log has gone on with another one.
+        self._disk.sync_folder(self._folder)
 
 
 def _first_from(offset: int, segments: Iterable[Segment]) -> BatchHeader | None:

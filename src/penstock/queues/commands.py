@@ -132,7 +132,7 @@ class Verdict(Enum):
     RELEASE = "release"
     """Available to all from due_ms on (0: now); the receipt is void. Only while in flight."""
     REJECT = "reject"
-    """Nobody can work it off: to the dead letters, or finished if there are none."""
+    """Nobody can work it off: to the dead letters, or finished if there are none. Only while in flight."""
     RENEW = "renew"
     """In flight until due_ms; until now: available, and the receipt is good still. Only while in flight."""
     UNDO = "undo"
@@ -140,7 +140,7 @@ class Verdict(Enum):
     MOVE = "move"
     """To a destination that is named, as move tasks do."""
     DELETE = "delete"
-    """As DONE, but only while in flight: DeleteMessage of a FIFO queue."""
+    """As DONE, but only while in flight: share groups, and DeleteMessage of a FIFO queue."""
     CHANGE = "change"
     """As RENEW, at any time and by whoever has ever received it: ChangeMessageVisibility of a standard queue. Of a
     message that somebody else has received since, the time of that one is changed."""

@@ -16,7 +16,7 @@ from penstock.queues.records import Move, Parcel
 
 GIVEN_BACK_MAX: Final = 500
 """Parcels that one decision lets go: it is one batch, and logs take those of up to 1 MiB."""
-_ONLY_IN_FLIGHT: Final = frozenset((Verdict.RELEASE, Verdict.RENEW, Verdict.DELETE))
+_ONLY_IN_FLIGHT: Final = frozenset((Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW, Verdict.DELETE))
 _FINISHED: Final = frozenset((Verdict.DONE, Verdict.DELETE))
 
 
@@ -93,7 +93,7 @@ def _refusal(piece: Parcel, item: Item, now_ms: int) -> PenstockError | None:
         return None if piece.count else NeverReceived(f"nobody has received message {item.first} yet")
     if piece.holder != item.holder or not piece.holder:
         return NotHeld(f"message {item.first} went to someone else: this receipt is out of date")
-    # KIP-932 lets nobody extend or end what is over, and a FIFO queue of AWS nobody delete it.
+    # The acquisition lock of KIP-932 and the visibility timeout of a FIFO queue end for good.
     if piece.due_ms <= now_ms and item.verdict in _ONLY_IN_FLIGHT:
         return NotInFlight(f"the time for message {item.first} was up {now_ms - piece.due_ms} ms ago")
     return None
