@@ -365,7 +365,7 @@ class _TailReader:
             self.cut_bytes += segment.size
             segment.remove()
         del self._segments[number:]
-        # For good, as what is cut: else power loss may bring back a segment where the log has gone on with another one.
+        # For good, as what is cut: power loss must not bring back a segment where the log has gone on with another.
         self._disk.sync_folder(self._folder)
 
 
