@@ -5,7 +5,7 @@ The steps of a large request (signature, decoding, action) take some millisecond
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +19,9 @@ from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
 from penstock.sqs import json_codec, query_codec
+from penstock.sqs.answering import answer_later
 from penstock.sqs.call import Call, Outcome, Pending, Result
-from penstock.sqs.errors import INTERNAL_FAILURE, INVALID_ACTION, MISSING_ACTION, SqsError, UnknownQueue, translate
+from penstock.sqs.errors import INVALID_ACTION, MISSING_ACTION, SqsError, UnknownQueue, translate
 from penstock.sqs.limits import QUEUE_NAME_CHARS_MAX
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
 from penstock.sqs.tally import UNKNOWN, Tally
@@ -85,7 +86,15 @@ class SqsFront:
 
     async def _answer_large(self, request: HttpRequest, request_id: bytes) -> HttpResponse:
         answered = await self._slices.run(self._large_steps(request, request_id))
-        return answered if isinstance(answered, HttpResponse) else await answered
+        if isinstance(answered, HttpResponse):
+            return answered
+        waiting = asyncio.ensure_future(answered)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                waiting.result().lose()
+            raise
 
     def _large_steps(self, request: HttpRequest, request_id: bytes) -> Steps[Answered]:
         target = request.headers.get(b"x-amz-target")
@@ -128,7 +137,7 @@ class SqsFront:
             return json_codec.encode_error(self._told(name, error), request_id)
         if found is None or isinstance(found, dict):
             return json_codec.encode(found, request_id)
-        return _later(
+        return answer_later(
             found,
             lambda result: json_codec.encode(result, request_id),
             lambda error: json_codec.encode_error(self._told(name, error), request_id),
@@ -156,7 +165,7 @@ class SqsFront:
             self.tally.requests[name] += 1
         if found is None or isinstance(found, dict):
             return query_codec.encode(name, found, request_id)
-        return _later(
+        return answer_later(
             found,
             lambda result: query_codec.encode(name, result, request_id),
             lambda error: query_codec.encode_error(self._told(name, error), request_id),
@@ -172,7 +181,7 @@ class SqsFront:
 
     # -- queues that this broker has yet to hear of: behind a load balancer, another one may have made them just now
 
-    def _run(self, action: Action, call: Call) -> Outcome:
+    def _run(self, action: Action, call: Call) -> "Outcome | Awaitable[Result | Pending]":
         """Carry out an action; once more, if it is about a queue that only the store knows."""
         try:
             found = action.run(call)
@@ -182,13 +191,13 @@ class SqsFront:
             return found
         return self._run_on(action, call, found)
 
-    async def _run_on(self, action: Action, call: Call, found: Awaitable[Result]) -> Result:
+    async def _run_on(self, action: Action, call: Call, found: Awaitable[Result]) -> Result | Pending:
         try:
             return await found
         except UnknownQueue as error:
             return await self._run_again(action, call, error)
 
-    async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result:
+    async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result | Pending:
         # Whoever asks for queues that are not there must not keep the store busy.
         if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= QUEUE_NAME_CHARS_MAX:
             raise error
@@ -198,57 +207,7 @@ class SqsFront:
         finally:
             self._looking -= 1
         found = action.run(call)
-        if isinstance(found, Pending):
-            found = found.finish(await found.found)
-        return found if found is None or isinstance(found, dict) else await found
-
-
-def _later(
-    found: Pending | Awaitable[Result],
-    encode: Callable[[Result], HttpResponse],
-    refuse: Callable[[PenstockError], HttpResponse],
-) -> "asyncio.Future[HttpResponse]":
-    """The answer, once there is a result. It needs no task; and whoever gives it up gives up what it waits for."""
-    source = asyncio.ensure_future(found.found if isinstance(found, Pending) else found)
-    answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-    waited_for: list[asyncio.Future[Any]] = [source]
-
-    def on_found(source: "asyncio.Future[Any]") -> None:
-        if source.cancelled():
-            answer.cancel()
-            return
-        if answer.done():
-            source.exception()  # looked at: nobody else will
-            return
-        try:
-            result = source.result()
-            if isinstance(found, Pending):
-                result = found.finish(result)
-                if result is not None and not isinstance(result, dict):  # it takes several time slices
-                    waited_for.append(_later(result, encode, refuse))
-                    waited_for[-1].add_done_callback(on_finished)
-                    return
-            response = encode(result)
-        except PenstockError as error:
-            response = refuse(error)
-        except Exception as error:
-            logger.exception("sqs_failed")
-            response = refuse(SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}"))
-        answer.set_result(response)
-
-    def on_finished(finished: "asyncio.Future[HttpResponse]") -> None:
-        if finished.cancelled():
-            answer.cancel()
-        elif not answer.done():
-            answer.set_result(finished.result())
-
-    def on_answered(answer: "asyncio.Future[HttpResponse]") -> None:
-        if answer.cancelled():
-            waited_for[-1].cancel()
-
-    source.add_done_callback(on_found)
-    answer.add_done_callback(on_answered)
-    return answer
+        return found if found is None or isinstance(found, (dict, Pending)) else await found
 
 
 def _check_permission(caller: AccessKey, action: Action) -> None:

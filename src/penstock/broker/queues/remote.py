@@ -241,6 +241,7 @@ def messages_out(messages: Iterable[Delivered]) -> list[QueueMessage]:
             key=each.key,
             value=each.value,
             headers=_headers_out(each.headers),
+            is_repeat=each.is_repeat,
         )
         for each in messages
     ]
@@ -259,6 +260,7 @@ def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
             None if each.key is None else bytes(each.key),
             bytes(each.value),
             _headers_in(each.headers),
+            each.is_repeat,
         )
         for each in messages
     ]
