@@ -21,6 +21,13 @@ class HttpResponse(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
     headers: bytes = b""
     """Further header lines as they are sent, each with the end of its line."""
+    on_lost: Callable[[], None] | None = None
+    """Takes back what the response gives away, such as messages of a queue. Called if the client will not have it."""
+
+    def lose(self) -> None:
+        """The client will not have it."""
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 def unavailable(reason: str, headers: bytes = b"") -> HttpResponse:

@@ -1,8 +1,9 @@
 """One HTTP connection: small, kept alive, bounded. What answers a request is given by node.py (http_listener.py).
 
 A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
-long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for.
-Pipelined requests are parsed and answered for at most `TURN_S` at a time, so that other connections get their turn.
+long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for. A
+response that such a client cannot have received is given back to whoever made it (`HttpResponse.on_lost`). Pipelined
+requests are parsed and answered for at most `TURN_S` at a time, so that other connections get their turn.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from penstock.network.heads import CONTINUE, connection_line, head
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
 from penstock.network.large import RATE_MIN
 from penstock.network.large_body import LargeBody
+from penstock.network.receipts import Unreceived, has_hung_up
 
 if TYPE_CHECKING:
     from penstock.network.http_listener import HttpListener
@@ -44,6 +46,9 @@ So is one whose request takes as long to come.
 SURPLUS_MAX: Final = 100
 """Connections beyond the bound that are answered one request; any more are closed without a word."""
 SURPLUS_IDLE_S: Final = 5.0
+RECEIPT_S: Final = 0.02
+RECEIPTS_MAX: Final = 100
+"""How often it is looked, and how many times, whether a client that has hung up has received its last response."""
 
 _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
@@ -99,6 +104,9 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = False
         """Nothing more is read: what was sent last says why."""
         self._owes_continue = False
+        self._unreceived: Unreceived | None = None
+        """Of responses that must not be lost, once there was one."""
+        self._has_hung_up = False
 
     # -- the transport's side
 
@@ -122,6 +130,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.left(self)
+        if self._unreceived is not None and self._has_hung_up:
+            self._unreceived.lose()
         self._transport = None
         self._drop_ready()
         self._drop_body()
@@ -132,14 +142,36 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def eof_received(self) -> None:
-        """Whoever has closed its side has hung up: nobody is left to wait for an answer."""
+    def eof_received(self) -> bool:
+        """Whoever has closed its side has hung up: nobody is left to wait for an answer.
+
+        If the last response may be lost, the transport is kept until that is known: a client that was gone before it
+        arrived answers with a reset.
+        """
+        self._has_hung_up = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._unreceived is None or self._unreceived.is_settled:
+            return False
+        self._drop_ready()
+        self._await_receipt(RECEIPTS_MAX)
+        return True
+
+    def _await_receipt(self, times: int) -> None:
+        unreceived = self._unreceived
+        if self._transport is None or unreceived is None:
+            return
+        if not times or unreceived.is_settled:
+            self.close()
+        else:
+            self._loop.call_later(RECEIPT_S, self._await_receipt, times - 1)
 
     def _look(self) -> None:
         """Close a connection that has said nothing for long. One timer: it is set again, not with every request."""
         left_s = (self._begun_s or self._heard_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_choked and self._transport is not None:
-            self._transport.abort()  # it would never take the rest
+            self._has_hung_up = True  # it would never take the rest
+            self._transport.abort()
         elif left_s <= 0 and self._asked is None and not self._awaits_room:
             self.close()
         else:
@@ -281,6 +313,8 @@ class HttpConnection(asyncio.Protocol):
             self._owes_continue = False
             self._excuse()
             self._transport.write(CONTINUE)
+            if self._unreceived is not None:
+                self._unreceived.add(len(CONTINUE), None)
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
         if self._is_ending:
@@ -329,30 +363,45 @@ class HttpConnection(asyncio.Protocol):
             self.close()
             return
         error = waiting.exception()
+        response = _FAILED if error is not None else waiting.result()
         if asked is None or self._transport is None:
+            response.lose()
             return
         if error is not None:
             logger.error("http_failed path=%r", asked.request.path, exc_info=error)
         self._heard_s = self._loop.time()
-        self._write(asked, _FAILED if error is not None else waiting.result())
+        self._write(asked, response)
         self._take_turn()
 
     def _write(self, asked: _Asked, response: HttpResponse) -> None:
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._has_hung_up:
+            response.lose()
             return
+        if response.on_lost is not None:
+            if has_hung_up(transport):
+                response.lose()
+                self.close()
+                return
+            self._unreceived = self._unreceived or Unreceived(transport)
+        is_head = asked.request.method == b"HEAD"
+        if is_head and response.on_lost is not None:
+            response.lose()
+            response = response._replace(on_lost=None)
         keeps_alive = asked.keeps_alive and not self._listener.is_stopping and not self._is_surplus
         start = head(response, connection_line(keeps_alive=keeps_alive, is_old=asked.is_old))
-        if asked.request.method == b"HEAD":
-            self._transport.write(start)
-        elif len(response.body) < 1 << 16:
-            self._transport.write(start + response.body)
+        body = b"" if is_head else response.body
+        if len(body) < 1 << 16:
+            transport.write(start + body)
         else:
-            self._transport.writelines((start, response.body))
+            transport.writelines((start, body))
+        if self._unreceived is not None:
+            self._unreceived.add(len(start) + len(body), response.on_lost)
         if not keeps_alive:
             self._is_ending, self._unparsed = True, b""
             self._drop_body()
             self._drop_ready()
-            self._transport.close()
+            transport.close()
 
     def _drop_ready(self) -> None:
         """Nobody will read the answers."""

@@ -92,6 +92,8 @@ class Acquired(NamedTuple):
     first_received_ms: int
     due_ms: int
     """Until when they are in flight."""
+    is_repeat: bool = False
+    """Whether the holder had them already: see Acquire.repeat."""
 
 
 class Claim(NamedTuple):

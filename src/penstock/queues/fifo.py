@@ -56,7 +56,7 @@ def _repeat(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> 
         repeated = again.setdefault(group, [])
         if delivery.chains[group].offsets[len(repeated)] == first:
             draft.put(delivery, Parcel(first, last, count, due_ms, holder, received_ms, group))
-            repeated.append(Acquired(first, last, count, received_ms, due_ms))
+            repeated.append(Acquired(first, last, count, received_ms, due_ms, is_repeat=True))
     return tuple(one for repeated in again.values() for one in repeated)
 
 

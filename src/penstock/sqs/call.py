@@ -236,16 +236,23 @@ Finished = Result | Awaitable[Result]
 
 
 class Pending(NamedTuple):
-    """A result that is not there yet, and what is to be made of it."""
+    """A result that may not be there yet, and what is to be made of it."""
 
-    found: Awaitable[Any]
+    found: Any
+    """A list, or an Awaitable of one."""
     finish: Callable[[Any], Finished]
+    undo: Callable[[Any], Callable[[], None] | None] | None = None
+    """Makes of what was found what takes it back if the client has no answer; None: there is nothing to undo."""
 
 
 Outcome = Pending | Finished
 """What carrying out an action gives: its result, or something to wait for."""
 
 
-def then(found: "list[T] | Awaitable[list[T]]", finish: Callable[[list[T]], Finished]) -> Outcome:
+def then(
+    found: "list[T] | Awaitable[list[T]]",
+    finish: Callable[[list[T]], Finished],
+    undo: Callable[[list[T]], Callable[[], None] | None] | None = None,
+) -> Outcome:
     """Finish what is there now, or what will be."""
-    return finish(found) if isinstance(found, list) else Pending(found, finish)
+    return finish(found) if undo is None and isinstance(found, list) else Pending(found, finish, undo)

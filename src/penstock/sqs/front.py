@@ -5,7 +5,7 @@ The steps of a large request (signature, decoding, action) take some millisecond
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -19,10 +19,10 @@ from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
 from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
+from penstock.sqs.answering import answer_later
 from penstock.sqs.call import Call, Endpoint, Outcome, Pending, Result
 from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
 from penstock.sqs.errors import (
-    INTERNAL_FAILURE,
     INVALID_ACTION,
     INVALID_REQUEST,
     UNKNOWN_OPERATION,
@@ -99,7 +99,15 @@ class SqsFront:
 
     async def _answer_large(self, request: HttpRequest, request_id: bytes) -> HttpResponse:
         answered = await self._slices.run(self._large_steps(request, request_id))
-        return answered if isinstance(answered, HttpResponse) else await answered
+        if isinstance(answered, HttpResponse):
+            return answered
+        waiting = asyncio.ensure_future(answered)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                waiting.result().lose()
+            raise
 
     def _large_steps(self, request: HttpRequest, request_id: bytes) -> Steps[Answered]:
         target = request.headers.get(b"x-amz-target")
@@ -168,11 +176,13 @@ class SqsFront:
             self.tally.requests[name] += 1
         return self._encode(codec, name, found, request_id)
 
-    def _encode(self, codec: Codec, name: str, found: Outcome, request_id: bytes) -> Answered:
+    def _encode(
+        self, codec: Codec, name: str, found: Outcome | Awaitable[Result | Pending], request_id: bytes
+    ) -> Answered:
         """Returns the answer of an action that has been carried out, or is under way."""
         if found is None or isinstance(found, dict):
             return codec.encode(name, found, request_id)
-        return _later(
+        return answer_later(
             found,
             lambda result: codec.encode(name, result, request_id),
             lambda error: codec.encode_error(self._told(name, error), request_id),
@@ -194,7 +204,7 @@ class SqsFront:
             return codec.encode_error(self._told(PEEK, error), request_id)
         call = Call(peek_endpoint.ACTION, {}, self._service, request, None, self._endpoint, self._slices, codec)
         action = Action(PEEK, "", lambda call: peek_endpoint.peek(call, wanted))
-        return _later(
+        return answer_later(
             self._run_on(action, call, peek_endpoint.peek(call, wanted)),
             lambda result: codec.encode(peek_endpoint.ACTION, result, request_id),
             lambda error: codec.encode_error(self._told(PEEK, error), request_id),
@@ -210,7 +220,7 @@ class SqsFront:
 
     # -- queues that this broker has yet to hear of: behind a load balancer, another one may have made them just now
 
-    def _run(self, action: Action, call: Call) -> Outcome:
+    def _run(self, action: Action, call: Call) -> "Outcome | Awaitable[Result | Pending]":
         """Carry out an action; once more, if it is about a queue that only the store knows."""
         try:
             found = action.run(call)
@@ -220,13 +230,13 @@ class SqsFront:
             return found
         return self._run_on(action, call, found)
 
-    async def _run_on(self, action: Action, call: Call, found: Awaitable[Result]) -> Result:
+    async def _run_on(self, action: Action, call: Call, found: Awaitable[Result]) -> Result | Pending:
         try:
             return await found
         except UnknownQueue as error:
             return await self._run_again(action, call, error)
 
-    async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result:
+    async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result | Pending:
         # Whoever asks for queues that are not there must not keep the store busy.
         if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error
@@ -236,57 +246,7 @@ class SqsFront:
         finally:
             self._looking -= 1
         found = action.run(call)
-        if isinstance(found, Pending):
-            found = found.finish(await found.found)
-        return found if found is None or isinstance(found, dict) else await found
-
-
-def _later(
-    found: Pending | Awaitable[Result],
-    encode: Callable[[Result], HttpResponse],
-    refuse: Callable[[PenstockError], HttpResponse],
-) -> "asyncio.Future[HttpResponse]":
-    """The answer, once there is a result. It needs no task; and whoever gives it up gives up what it waits for."""
-    source = asyncio.ensure_future(found.found if isinstance(found, Pending) else found)
-    answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-    waited_for: list[asyncio.Future[Any]] = [source]
-
-    def on_found(source: "asyncio.Future[Any]") -> None:
-        if source.cancelled():
-            answer.cancel()
-            return
-        if answer.done():
-            source.exception()  # looked at: nobody else will
-            return
-        try:
-            result = source.result()
-            if isinstance(found, Pending):
-                result = found.finish(result)
-                if result is not None and not isinstance(result, dict):  # it takes several time slices
-                    waited_for.append(_later(result, encode, refuse))
-                    waited_for[-1].add_done_callback(on_finished)
-                    return
-            response = encode(result)
-        except PenstockError as error:
-            response = refuse(error)
-        except Exception as error:
-            logger.exception("sqs_failed")
-            response = refuse(SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}"))
-        answer.set_result(response)
-
-    def on_finished(finished: "asyncio.Future[HttpResponse]") -> None:
-        if finished.cancelled():
-            answer.cancel()
-        elif not answer.done():
-            answer.set_result(finished.result())
-
-    def on_answered(answer: "asyncio.Future[HttpResponse]") -> None:
-        if answer.cancelled():
-            waited_for[-1].cancel()
-
-    source.add_done_callback(on_found)
-    answer.add_done_callback(on_answered)
-    return answer
+        return found if found is None or isinstance(found, (dict, Pending)) else await found
 
 
 def _query_codec(request: HttpRequest) -> Codec:

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import pytest
@@ -14,12 +14,15 @@ import pytest
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
+from penstock.sqs.actions import receive_message
 from penstock.sqs.call import Endpoint
 from penstock.sqs.front import LARGE_BYTES, SqsFront
-from tests.unit.broker.queues.shop import Shop, shop_at
+from tests.unit.broker.queues.shop import Shop, shop_at, turn
 
 URL = "http://x/000000000000/jobs"
 LARGE = "x" * LARGE_BYTES
+HIDING = {"QueueUrl": URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200}
+"""A receive whose messages nobody else sees for long, unless they are given back."""
 
 
 class Front:
@@ -137,15 +140,89 @@ async def test_a_large_answer_that_nobody_waits_for_any_more_is_given_up(tmp_pat
         for _ in range(3):
             await front.call("SendMessage", QueueUrl=URL, MessageBody="x" * 500_000)
         before = front.slices.taken
-        params = {"QueueUrl": URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
-        waiting = asyncio.ensure_future(front.ask(call("ReceiveMessage", params)))
+        waiting = asyncio.ensure_future(front.ask(call("ReceiveMessage", HIDING)))
         while front.slices.taken == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        _, answer = await front.call("ReceiveMessage", **params)
+        await turn()
+        _, answer = await front.call("ReceiveMessage", **HIDING)
         assert len(answer["Messages"]) == 3, "others are served"
+
+
+@pytest.mark.parametrize("is_query", [False, True])
+async def test_a_receive_that_is_given_up_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
+    """Between the moment in which a message comes for somebody who waits, and that in which the answer is written."""
+    wanted = form(Action="ReceiveMessage", WaitTimeSeconds=20, **HIDING)
+    if not is_query:
+        wanted = call("ReceiveMessage", {"WaitTimeSeconds": 20, **HIDING})
+    async with opened(tmp_path) as front:
+        given_up = answered = 0
+        for steps in itertools.count():
+            waiting = asyncio.ensure_future(cast("asyncio.Future[HttpResponse]", front.front.answer(wanted)))
+            await turn()
+            await front.call("SendMessage", QueueUrl=URL, MessageBody="x")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if waiting.cancel():
+                given_up += 1
+            else:
+                answered += 1
+                waiting.result().lose()
+            await turn()
+            status, found = await front.call("ReceiveMessage", **HIDING, AttributeNames=["ApproximateReceiveCount"])
+            (message,) = found["Messages"]
+            assert (status, message["Attributes"]) == (200, {"ApproximateReceiveCount": "1"})
+            await front.call("DeleteMessage", QueueUrl=URL, ReceiptHandle=message["ReceiptHandle"])
+            if answered:
+                break
+        assert given_up >= 2
+
+
+async def test_messages_that_cannot_be_shown_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as front:
+        await front.call("SendMessage", QueueUrl=URL, MessageBody="x")
+        with monkeypatch.context() as patched:
+            patched.setattr(receive_message, "shown_message", lambda *shown: {"Body": object()})
+            assert (await front.call("ReceiveMessage", **HIDING))[0] == 500
+        await turn()
+        assert len((await front.call("ReceiveMessage", **HIDING))[1]["Messages"]) == 1
+
+
+async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path) -> None:
+    """Who asks again by its ReceiveRequestAttemptId may have received the first answer, and be at work."""
+    async with shop_at(tmp_path) as shop:
+        await shop.create("jobs", is_fifo=True)
+        front = Front(shop)
+        sent = {"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+        await front.call("SendMessage", QueueUrl=URL, **sent)
+        wanted = call("ReceiveMessage", {**HIDING, "ReceiveRequestAttemptId": "mine"})
+        first, again = await front.ask(wanted), await front.ask(wanted)
+        assert first.body == again.body
+        again.lose()
+        await turn()
+        assert await front.call("ReceiveMessage", **HIDING) == (200, {})
+        first.lose()
+        await turn()
+        assert "Messages" in (await front.call("ReceiveMessage", **HIDING))[1]
+
+
+async def test_what_is_received_from_a_queue_that_was_only_just_heard_of_can_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shop_at(tmp_path) as shop:
+        front = Front(shop)
+
+        async def look_up(name: str) -> None:
+            await shop.send(await shop.create(name), b"x")
+
+        monkeypatch.setattr(shop.service, "look_up", look_up)
+        found = await front.ask(call("ReceiveMessage", HIDING))
+        assert b'"Body":"x"' in found.body.replace(b": ", b":")
+        found.lose()
+        await turn()
+        assert len((await front.call("ReceiveMessage", **HIDING))[1]["Messages"]) == 1
 
 
 async def test_very_many_queues_are_listed_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

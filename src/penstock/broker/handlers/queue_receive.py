@@ -29,4 +29,11 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
         answer(error)
         return
     wish = service.wish(queue, request.holder, request.max_messages, request.visibility_ms, request.repeat)
-    service.receivers.visit(request.node_id, request.ticket, queue, wish, request.wait_ms, answer)
+
+    def answer_or_undo(reply: list[Delivered] | PenstockError) -> None:
+        if call.is_gone and not isinstance(reply, PenstockError):
+            service.give_back(queue, reply)  # the broker that asked is not there any more
+        else:
+            answer(reply)
+
+    service.receivers.visit(request.node_id, request.ticket, queue, wish, request.wait_ms, answer_or_undo)

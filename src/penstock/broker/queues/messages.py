@@ -45,6 +45,8 @@ class Delivered(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Headers
+    is_repeat: bool = False
+    """Whether the same delivery was answered before (AWS: ReceiveRequestAttemptId): then it is not undone."""
 
 
 class Settlement(NamedTuple):

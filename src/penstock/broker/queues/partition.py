@@ -272,6 +272,7 @@ class QueuePartition:
             key,
             value or b"",
             headers,
+            acquired.is_repeat,
         )
 
     # -- settling
@@ -283,7 +284,8 @@ class QueuePartition:
 
     def undo(self, group: str, delivered: Sequence[Delivered]) -> None:
         """Nobody was there to take these: they are as if never delivered."""
-        items = tuple(Item(each.offset, each.offset, each.holder, Verdict.UNDO) for each in delivered)
+        undone = [each for each in delivered if not each.is_repeat]
+        items = tuple(Item(each.offset, each.offset, each.holder, Verdict.UNDO) for each in undone)
         if items and not self.is_closed:
             self.settle(Settle(group, items), _ignore)
 

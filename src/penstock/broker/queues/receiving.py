@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from penstock.broker.queues.hosting import QueuePartitions
-from penstock.broker.queues.messages import Delivered, Settlement
+from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, TakeMessages, Waiter, Wish
 from penstock.broker.queues.remote import Colleagues
@@ -18,7 +18,6 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Verdict
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
@@ -36,12 +35,15 @@ class Receivers:
         image: Callable[[], ClusterImage],
         hosting: QueuePartitions,
         colleagues: Colleagues,
+        give_back: Callable[[Queue, Sequence[Delivered]], None],
         clock: Clock,
         timer: Timer,
     ) -> None:
+        """`give_back`: takes back what was acquired for somebody who is not there any more."""
         self.image = image
         self.hosting: Final = hosting
         self.colleagues: Final = colleagues
+        self.give_back: Final = give_back
         self.clock: Final = clock
         self.timer: Final = timer
         self._turns = itertools.count()
@@ -73,11 +75,6 @@ class Receivers:
             return []
         leaders = dict.fromkeys(state.leader for state in topic.partitions.values())
         return [node for node in leaders if node in image.brokers and node != self.colleagues.node_id]
-
-    def give_back(self, queue: Queue, messages: Sequence[Delivered]) -> None:
-        """Nobody was there to take them from the partitions that are led here."""
-        for partition in self.hosting.of_topic(queue.topic_id):
-            partition.undo(queue.name, [each for each in messages if each.partition == partition.number])
 
     # -- those who wait
 
@@ -206,7 +203,7 @@ class Receiving:
         if isinstance(reply, PenstockError):
             self._finish(reply)
         elif reply:
-            self._take_here(reply)
+            self._take(reply)
         elif self._then is None:
             return
         elif self._wait_ms > 0:
@@ -225,14 +222,11 @@ class Receiving:
             self._finish([])
             return
         node = self._left.pop(0)
-        self._desk.colleagues.receive(
-            node, self.queue, self._wish, 0, self.ticket, lambda reply: self._on_asked(node, reply)
-        )
+        self._desk.colleagues.receive(node, self.queue, self._wish, 0, self.ticket, self._on_asked)
 
-    def _on_asked(self, node: int, reply: list[Delivered] | PenstockError) -> None:
+    def _on_asked(self, reply: list[Delivered] | PenstockError) -> None:
         if reply and not isinstance(reply, PenstockError):
-            if not self.take(reply):
-                self._undo_at(node, reply)
+            self._take(reply)
         elif isinstance(reply, PenstockError) and not self._left and self._then is not None:
             self._finish(reply)
         else:
@@ -241,7 +235,7 @@ class Receiving:
     # -- somebody who waits
 
     def _wait(self) -> None:
-        self.waiter = Waiter(self._wish, self._take_here)
+        self.waiter = Waiter(self._wish, self._take)
         self._desk.keep(self)
         self._stop_timer = self._desk.timer(self._wait_ms / 1000, lambda: self._finish([]))
         self.refresh()
@@ -269,12 +263,12 @@ class Receiving:
                 self._asked.pop(node, None)
                 if self._then is not None:
                     self._desk.timer(AGAIN_S, self.refresh)
-            elif reply and not self.take(reply):
-                self._undo_at(node, reply)
+            elif reply:
+                self._take(reply)
 
         self._desk.colleagues.receive(node, self.queue, self._wish, wait_ms, self.ticket, on_answer)
 
-    def _take_here(self, messages: list[Delivered]) -> None:
+    def _take(self, messages: list[Delivered]) -> None:
         if not self.take(messages):
             self._desk.give_back(self.queue, messages)
 
@@ -317,10 +311,6 @@ class Receiving:
                 ticket=self.ticket,
             )
             self._desk.colleagues.control(node, request, _ignore)
-
-    def _undo_at(self, node: int, messages: Sequence[Delivered]) -> None:
-        items = [Settlement(each.partition, each.offset, each.holder, Verdict.UNDO) for each in messages]
-        self._desk.colleagues.settle(node, self.queue, items, _ignore)
 
 
 class _Visitor:

@@ -261,6 +261,7 @@ def messages_out(messages: Iterable[Delivered]) -> list[QueueMessage]:
             key=each.key,
             value=each.value,
             headers=_headers_out(each.headers),
+            is_repeat=each.is_repeat,
         )
         for each in messages
     ]
@@ -279,6 +280,7 @@ def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
             None if each.key is None else bytes(each.key),
             bytes(each.value),
             _headers_in(each.headers),
+            each.is_repeat,
         )
         for each in messages
     ]

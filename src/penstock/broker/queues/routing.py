@@ -263,6 +263,10 @@ class Routing:
             self._settings_of(queue),
         )
 
+    async def undo(self, queue: Queue, items: Sequence[Settlement]) -> None:
+        """Take deliveries back, wherever that is led by then; those that cannot be reached come back in time."""
+        await self._settle_parts(queue, items)
+
     async def _settle_parts(self, queue: Queue, items: Sequence[Settlement]) -> SettledOrNot:
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):

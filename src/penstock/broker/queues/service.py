@@ -40,7 +40,7 @@ from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
-from penstock.queues.commands import Counts, Forget
+from penstock.queues.commands import Counts, Forget, Verdict
 from penstock.queues.settings import IN_FLIGHT_MAX, LOOKAHEAD_MAX, DeadLetter, DeliverySettings, share_of
 from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
@@ -72,12 +72,13 @@ class QueueService:
     ) -> None:
         self._metadata = metadata
         self._clock = clock
-        self.hosting: Final = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
+        hosting = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
+        self.hosting: Final = hosting
         self._tasks: set[asyncio.Task[None]] = set()
         carrier = Carrier(
             node_id=node_id,
             partitions=partitions,
-            runtimes=self.hosting.runtimes,
+            runtimes=hosting.runtimes,
             image=lambda: metadata.image,
             producer_ids=producer_ids,
             ask=ask,
@@ -86,12 +87,12 @@ class QueueService:
             slices=slices,
             spawn=self._spawn,
         )
-        self.hosting.perform = carrier.perform
+        hosting.perform = carrier.perform
         colleagues = Colleagues(node_id, ask)
         self.routing: Final = Routing(
             image=lambda: metadata.image,
             partitions=partitions,
-            hosting=self.hosting,
+            hosting=hosting,
             colleagues=colleagues,
             sending=Sending(clock=clock, timer=timer),
             settings_of=self.delivery_settings,
@@ -99,21 +100,22 @@ class QueueService:
             threads=threads,
         )
         self.receivers: Final = Receivers(
-            image=lambda: metadata.image, hosting=self.hosting, colleagues=colleagues, clock=clock, timer=timer
+            image=lambda: metadata.image,
+            hosting=hosting,
+            colleagues=colleagues,
+            give_back=self.give_back,
+            clock=clock,
+            timer=timer,
         )
         self.peeks: Final = QueuePeeks(self.hosting, self.receivers.others, colleagues.peek, threads, self._spawn)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
         self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
-            metadata=metadata,
-            hosting=self.hosting,
-            settings_of=self.delivery_settings,
-            count=self.counts,
-            clock=clock,
+            metadata=metadata, hosting=hosting, settings_of=self.delivery_settings, count=self.counts, clock=clock
         )
         self.reclaimer: Final = Reclaimer(
-            hosting=self.hosting, partitions=partitions, image=lambda: metadata.image, clock=clock
+            hosting=hosting, partitions=partitions, image=lambda: metadata.image, clock=clock
         )
         self._settings: dict[str, tuple[ClusterImage, Queue, DeliverySettings]] = {}
         self._holders = map("{}.{:x}".format, itertools.repeat(secrets.token_urlsafe(6)), itertools.count())
@@ -227,6 +229,24 @@ class QueueService:
         outcome: Outcome[list[Delivered]] = Outcome()
         receiving = self.receivers.receive(queue, wish, wait_ms, outcome)
         return outcome.result(receiving.cancel)
+
+    def undo_of(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
+        """What takes deliveries back that nobody has received: they are as if never made. None if there are none.
+
+        It does not hold on to the messages themselves.
+        """
+        items = [
+            Settlement(each.partition, each.offset, each.holder, Verdict.UNDO)
+            for each in messages
+            if not each.is_repeat
+        ]
+        return (lambda: self._spawn(self.routing.undo(queue, items))) if items else None
+
+    def give_back(self, queue: Queue, messages: Sequence[Delivered]) -> None:
+        """Nobody was there to take these messages."""
+        undo = self.undo_of(queue, messages)
+        if undo is not None:
+            undo()
 
     def _holder(self, queue: Queue, attempt_id: str) -> str:
         if not attempt_id:

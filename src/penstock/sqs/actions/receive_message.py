@@ -1,6 +1,7 @@
 """ReceiveMessage: up to ten messages, now or as soon as there are some.
 
-Ten messages of a megabyte take a tenth of a second to digest and encode: each has a time slice of its own.
+Ten messages of a megabyte take a tenth of a second to digest and encode: each has a time slice of its own. If the
+client is gone before it has the answer, the messages are as if never delivered.
 """
 
 from typing import Any, Final
@@ -55,7 +56,7 @@ def receive_message(call: Call) -> Outcome:
         wait_ms=1000 * wait_s,
         attempt_id=attempt_id or "",
     )
-    return then(found, finish)
+    return then(found, finish, lambda taken: call.service.undo_of(queue, taken))
 
 
 def _show_steps(call: Call, queue: Queue, found: list[Delivered], wish: Wish) -> Steps[Result]:

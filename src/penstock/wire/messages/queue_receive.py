@@ -32,6 +32,8 @@ class QueueMessage:
     key: Bytes | None
     value: Bytes
     headers: Array[QueueHeader]
+    is_repeat: Bool = field(default=False, tag=0)
+    """Whether the holder had it already: then it is not undone."""
 
 
 @response(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")

@@ -4,7 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from penstock.broker.call import Call
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
+from penstock.broker.registry import APIS
 from penstock.cluster.administration import delete_topic
 from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, QueueSettings, Redrive
 from penstock.queues.commands import Verdict
@@ -12,8 +14,9 @@ from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_control import QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
+from penstock.wire.messages.queue_receive import QueueReceiveRequest
 from penstock.wire.messages.queue_send import QueueSendResponse
-from penstock.wire.messages.queue_settle import QueueSettleResponse
+from penstock.wire.messages.queue_settle import QueueSettleRequest, QueueSettleResponse
 
 from .shop import now, turn, values
 from .town import town_at
@@ -359,3 +362,49 @@ async def test_a_purge_through_another_broker_lets_ids_be_used_again(tmp_path: P
         await two.service.purge("jobs.fifo")
         assert await send() == [False] * 6
         assert await send() == [True] * 6
+
+
+async def test_messages_for_a_broker_that_has_hung_up_meanwhile_are_as_if_never_delivered(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        one = town.houses[1]
+        await one.send(queue, b"a")
+        request = QueueReceiveRequest(
+            queue="jobs", topic_id=queue.topic_id, holder="h", max_messages=1, visibility_ms=60_000, node_id=2
+        )
+        call = Call(ApiKey.QUEUE_RECEIVE, 0, 7, "broker", 0.0, 0, "10.0.0.1:5", lambda call: None)
+        call.is_gone = True
+        APIS[ApiKey.QUEUE_RECEIVE].handler(request, call, one.broker)
+        await turn()
+        assert await one.counts(queue) == (1, 0, 0)
+        (got,) = await one.receive(queue)
+        assert got.count == 1
+
+
+async def test_a_delivery_is_taken_back_wherever_it_is_led_by_then(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        one, two = town.houses[1], town.houses[2]
+        await two.send(queue, b"a")
+        held = await two.receive(queue)
+        town.hold = lambda message: isinstance(message, QueueSettleRequest)
+        two.service.give_back(queue, held)
+        await turn()
+        assert await one.counts(queue) == (0, 1, 0), "the leader cannot be reached"
+        town.hold = lambda message: False
+        async with asyncio.timeout(60):
+            while await one.counts(queue) != (1, 0, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_a_repeated_delivery_is_known_for_one_at_another_broker(tmp_path: Path) -> None:
+    async with town_at(tmp_path) as town:
+        queue = await town.create("jobs.fifo", partitions=1, is_fifo=True)
+        one, two = town.houses[1], town.houses[2]
+        await two.send(queue, b"a", key=b"g", deduplication_id="1")
+        first = await two.receive(queue, attempt_id="mine")
+        again = await two.receive(queue, attempt_id="mine")
+        assert [each.is_repeat for each in (*first, *again)] == [False, True]
+        two.service.give_back(queue, again)
+        await turn()
+        assert await one.counts(queue) == (0, 1, 0)
