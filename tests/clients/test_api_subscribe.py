@@ -509,6 +509,8 @@ def test_a_topic_that_does_not_exist_is_waited_for(
         admin.create_topic(later)
         mq.publish(later, 2)
         assert next(messages).json() == 2, "from its beginning, for all of it is new"
+        if not is_alone:
+            return  # librdkafka's view of a topic that is deleted and created again is its own
         admin.admin.delete_topics([later])[later].result()
         while caplog.text.count(f"topics_awaited topics={later} ") < 2:  # once before it was created
             mq.publish(topic, 3)

@@ -84,7 +84,6 @@ def frame(api_key: int, version: int, body: bytes = b"") -> bytes:
         pytest.param(LENGTH.pack(-(2**31)), id="the-most-negative-length"),
         pytest.param(LENGTH.pack(0), id="no-length"),
         pytest.param(LENGTH.pack(9) + bytes(9), id="shorter-than-a-header"),
-        pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", id="http"),
         pytest.param(bytes.fromhex("16030100c8010000c40303") + bytes(200), id="tls"),
         pytest.param(frame(999, 0), id="an-unknown-api"),
         pytest.param(frame(-1, 0), id="a-negative-api"),

@@ -171,14 +171,21 @@ async def test_a_peer_that_never_answers_is_given_up_after_the_timeout() -> None
             await open_connection(address, ConnectionSettings(connect_timeout_s=0.1))
 
 
-async def test_a_peer_that_does_not_speak_kafka_is_found_out() -> None:
-    async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (b"220 mail.example.org\r\n", "does not speak Kafka; is that a Kafka listener"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "sent HTTP: give the port of Kafka clients"),
+    ],
+)
+async def test_a_peer_that_does_not_speak_kafka_is_found_out(words: bytes, said: str) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(words)
         with contextlib.suppress(ConnectionError):
             await reader.read()
 
-    async with listening(speak_http) as address:
-        with pytest.raises(ConnectionFailed, match="does not speak Kafka; is that a Kafka listener"):
+    async with listening(speak) as address:
+        with pytest.raises(ConnectionFailed, match=said):
             await open_connection(address, ConnectionSettings())
 
 

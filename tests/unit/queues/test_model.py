@@ -83,7 +83,7 @@ class Model:
     def _counts(fate: Fate, item: Item, now_ms: int) -> bool:
         if item.verdict is Verdict.CHANGE:
             return fate.count > 0
-        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.RENEW, Verdict.DELETE)
+        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW, Verdict.DELETE)
         return fate.holder == item.holder and not (only_in_flight and fate.due_ms <= now_ms)
 
     def _settle(self, offset: int, item: Item) -> None:

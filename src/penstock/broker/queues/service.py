@@ -70,8 +70,7 @@ class QueueService:
         slices: TimeSlices,
         ask: AskPeer,
     ) -> None:
-        self._metadata = metadata
-        self._clock = clock
+        self._metadata, self._clock = metadata, clock
         hosting = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
         self.hosting: Final = hosting
         self._tasks: set[asyncio.Task[None]] = set()
