@@ -88,7 +88,7 @@ def check_all_are_there(sqs: Any, url: str, wanted: list[str]) -> None:
         assert some
         got += some
     assert sorted(bodies(got)) == sorted(wanted)
-    assert {message["Attributes"]["ApproximateReceiveCount"] for message in got} == {"1"}
+    assert {message["Attributes"]["ApproximateReceiveCount"] for message in got} <= {"1"}
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])

@@ -22,10 +22,10 @@ class HttpResponse(NamedTuple):
     headers: bytes = b""
     """Further header lines as they are sent, each with the end of its line."""
     on_lost: Callable[[], None] | None = None
-    """Takes back what the response gives away, such as messages of a queue. Called if the client will not have it."""
+    """Called if the client cannot have received the response: undoes what it stands for, such as deliveries."""
 
     def lose(self) -> None:
-        """The client will not have it."""
+        """Calls `on_lost`, if there is one."""
         if self.on_lost is not None:
             self.on_lost()
 

@@ -1,8 +1,8 @@
 """One HTTP connection: small, kept alive, bounded. What answers a request is given by node.py (http_listener.py).
 
 A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
-long poll) does not keep the connection from being read: whoever hangs up is noticed, and no longer waited for. A
-response that such a client cannot have received is given back to whoever made it (`HttpResponse.on_lost`). Pipelined
+long poll) does not keep the connection from being read: a client that hangs up is noticed, and its request is
+cancelled. `HttpResponse.on_lost` is called if the client cannot have received the response (receipts.py). Pipelined
 requests are parsed and answered for at most `TURN_S` at a time, so that other connections get their turn.
 """
 
@@ -48,7 +48,7 @@ SURPLUS_MAX: Final = 100
 SURPLUS_IDLE_S: Final = 5.0
 RECEIPT_S: Final = 0.02
 RECEIPTS_MAX: Final = 100
-"""How often it is looked, and how many times, whether a client that has hung up has received its last response."""
+"""Interval and number of checks whether a client that has hung up has received its last response."""
 
 _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
@@ -105,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
         """Nothing more is read: what was sent last says why."""
         self._owes_continue = False
         self._unreceived: Unreceived | None = None
-        """Of responses that must not be lost, once there was one."""
+        """Responses with `on_lost` that may not have arrived; None until there is one."""
         self._has_hung_up = False
 
     # -- the transport's side
@@ -143,10 +143,10 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.cancel()
 
     def eof_received(self) -> bool:
-        """Whoever has closed its side has hung up: nobody is left to wait for an answer.
+        """Cancels the request that waits: a client that closes its side has hung up.
 
-        If the last response may be lost, the transport is kept until that is known: a client that was gone before it
-        arrived answers with a reset.
+        Returns True, which keeps the transport open, while it is not known whether the last response was received: a
+        client that closed its connection before the response arrived answers it with a reset.
         """
         self._has_hung_up = True
         if self._waiting is not None:
@@ -170,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
         """Close a connection that has said nothing for long. One timer: it is set again, not with every request."""
         left_s = (self._begun_s or self._heard_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_choked and self._transport is not None:
-            self._has_hung_up = True  # it would never take the rest
+            self._has_hung_up = True  # it does not read the rest of its response
             self._transport.abort()
         elif left_s <= 0 and self._asked is None and not self._awaits_room:
             self.close()

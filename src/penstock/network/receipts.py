@@ -44,7 +44,7 @@ def _descriptor(transport: asyncio.BaseTransport) -> int:
 
 
 class Unreceived:
-    """Responses of one connection that were written and may not have arrived; what to do if they have not."""
+    """Responses of one connection that were written and may not have arrived, and what to call if they have not."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -54,7 +54,7 @@ class Unreceived:
         """By what was written when each ended."""
 
     def add(self, count: int, on_lost: Callable[[], None] | None) -> None:
-        """Note what was written, and what is to be done if all of it does not arrive."""
+        """Counts bytes that were written; `on_lost` is called by `lose` if not all of them have arrived by then."""
         self._written += count
         if on_lost is not None:
             if self._waiting:

@@ -144,8 +144,8 @@ class Verdict(Enum):
     DELETE = "delete"
     """As DONE, but only while in flight: share groups, and DeleteMessage of a FIFO queue."""
     CHANGE = "change"
-    """As RENEW, at any time and by whoever has ever received it: ChangeMessageVisibility of a standard queue. Of a
-    message that somebody else has received since, the time of that one is changed."""
+    """In flight until due_ms; until now: available. Honoured with any receipt of the message, also after the
+    deadline, and if another consumer has received it since: ChangeMessageVisibility of a standard queue."""
 
 
 class Item(NamedTuple):
@@ -188,9 +188,9 @@ class GiveBack(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """All below an offset is done, whoever has it; but what is being moved away is moved.
+    """All messages below an offset are done, in flight or not; but those that are being moved away are moved.
 
-    A group that is not known yet begins there.
+    A group that is not known yet begins at that offset.
     """
 
     group: str

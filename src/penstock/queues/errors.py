@@ -19,7 +19,7 @@ class NotInFlight(NotHeld):
 
 
 class NeverReceived(NotHeld):
-    """Nobody has received the message yet (AWS: MessageNotInflight)."""
+    """The message was never received (AWS: MessageNotInflight)."""
 
 
 class OverLimit(PenstockError):

@@ -1,7 +1,7 @@
 """Who gets which messages of a FIFO queue: decided, not done. Pure.
 
-Within a message group each message waits for all before it, until they are done, dead or in the same hands. So nobody
-gets a message behind one that is in flight; one that has become visible again is delivered at once, though others
+Within a message group each message waits for all before it, until they are done, dead or in the same answer. So no
+message behind one in flight is delivered; one that has become visible again is delivered at once, though others
 behind it are in flight. Messages that were looked at and must wait become parcels, each on its own, and are found
 again through the chain of their group (delivery.py).
 
@@ -78,7 +78,7 @@ class _FifoHands:
         """Those of them that are fresh."""
 
     def take(self) -> None:
-        """Give messages group by group: of groups that were looked at before, by their first message, then others."""
+        """Takes messages group by group: first groups with messages below the end, by their first one."""
         delivery, command = self._delivery, self._command
         fresh = fresh_of(delivery, command)
         looked = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.parcels))]
@@ -115,7 +115,7 @@ class _FifoHands:
         return True
 
     def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
-        """Give fresh messages of groups that have nothing before them."""
+        """Takes fresh messages of groups that have no unfinished message below the end."""
         for group, messages in groups.items():
             if self._want <= 0:
                 return
@@ -123,7 +123,7 @@ class _FifoHands:
                 self._choose(messages)
 
     def _choose(self, messages: Iterable[Fresh]) -> None:
-        """Give fresh messages of one group in order, as far as they are due."""
+        """Takes fresh messages of one group in order, as far as they are due."""
         for one in messages:
             if one.due_ms > self._now_ms or self._want <= 0:
                 return
@@ -135,7 +135,7 @@ class _FifoHands:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _look(self, fresh: Sequence[Fresh], looked: list[Fresh]) -> None:
-        """Set aside what was looked at: all up to the last that is given. If none is, all: nobody can have it yet."""
+        """Sets aside the fresh messages up to the last that is delivered; all of them if none is."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while looked[-1].offset not in chosen:

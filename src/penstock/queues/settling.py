@@ -89,8 +89,8 @@ def _refusal(piece: Parcel, item: Item, now_ms: int) -> PenstockError | None:
     """Why an item does not count, if it does not."""
     if piece.move is not None:
         return AlreadyFinished(f"message {item.first} is being moved to another queue")
-    if item.verdict is Verdict.CHANGE:  # nobody knows any more who has received it before
-        return None if piece.count else NeverReceived(f"nobody has received message {item.first} yet")
+    if item.verdict is Verdict.CHANGE:  # earlier holders are not persisted, so any holder counts
+        return None if piece.count else NeverReceived(f"message {item.first} was never received")
     if piece.holder != item.holder or not piece.holder:
         return NotHeld(f"message {item.first} went to someone else: this receipt is out of date")
     # The acquisition lock of KIP-932 and the visibility timeout of a FIFO queue end for good.

@@ -1,6 +1,6 @@
-"""Answers that have to wait for a result. They need no task; who gives one up gives up what it waits for.
+"""Makes answers of results that are not there yet, without a task. Cancelling the answer cancels the result.
 
-What an action has taken for a client that is not answered after all is taken back (`Pending.undo`).
+What an action has done for a client that gets no answer is undone (`Pending.undo`), such as deliveries of messages.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Found = Pending | Awaitable[Any]
 def answer_later(
     found: Found, encode: Callable[[Result], HttpResponse], refuse: Callable[[PenstockError], HttpResponse]
 ) -> "HttpResponse | asyncio.Future[HttpResponse]":
-    """The answer; or, if its result is not there yet, something to wait for. Who cancels that gives the result up."""
+    """Returns the answer, or a future of it if the result is not there yet."""
     return _Answering(encode, refuse).begin(found)
 
 
@@ -34,10 +34,10 @@ class _Answering:
         self._encode = encode
         self._refuse = refuse
         self._answer: asyncio.Future[HttpResponse] | None = None
-        """Made once it is known that there is something to wait for."""
+        """None as long as the result may be there at once."""
         self._source: asyncio.Future[Any] | None = None
         self._undo: Callable[[], None] | None = None
-        """Takes back what was found, until there is a response that can."""
+        """Undoes what the result stands for; moved to the response once there is one."""
 
     def begin(self, found: Found) -> "HttpResponse | asyncio.Future[HttpResponse]":
         response = self._respond(lambda: found)
@@ -48,7 +48,7 @@ class _Answering:
         return self._answer
 
     def _respond(self, find: Callable[[], Any]) -> HttpResponse | None:
-        """The response, if all that it needs is there; None: it is waited for."""
+        """Returns the response; None if the result is waited for."""
         try:
             found = find()
             while found is not None and not isinstance(found, dict):
@@ -59,11 +59,11 @@ class _Answering:
                 found = self._finish(pending, pending.found)
             response = self._encode(found)
         except PenstockError as error:
-            self._take_back()
+            self._undo_now()
             response = self._refuse(error)
         except Exception as error:
             logger.exception("sqs_failed")
-            self._take_back()
+            self._undo_now()
             response = self._refuse(SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}"))
         undo, self._undo = self._undo, None
         return response if undo is None else response._replace(on_lost=undo)
@@ -88,16 +88,16 @@ class _Answering:
             response = self._respond(lambda: self._finish(pending, source.result()))
             if response is not None:
                 answer.set_result(response)
-        elif source.exception() is None and pending is not None and pending.undo is not None:  # nobody waits any more
+        elif source.exception() is None and pending is not None and pending.undo is not None:  # it was cancelled
             self._undo = pending.undo(source.result())
-            self._take_back()
+            self._undo_now()
 
     def _on_answered(self, answer: "asyncio.Future[HttpResponse]") -> None:
         if answer.cancelled() and self._source is not None:
             self._source.cancel()
-            self._take_back()
+            self._undo_now()
 
-    def _take_back(self) -> None:
+    def _undo_now(self) -> None:
         undo, self._undo = self._undo, None
         if undo is not None:
             undo()

@@ -242,7 +242,7 @@ class Pending(NamedTuple):
     """A list, or an Awaitable of one."""
     finish: Callable[[Any], Finished]
     undo: Callable[[Any], Callable[[], None] | None] | None = None
-    """Makes of what was found what takes it back if the client has no answer; None: there is nothing to undo."""
+    """Returns a function that undoes what was found, for a client that gets no answer; None: nothing to undo."""
 
 
 Outcome = Pending | Finished

@@ -87,7 +87,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Somebody else has received the message since, or, in a FIFO queue, its visibility timeout is over."""
+    """Another consumer has received the message since, or, in a FIFO queue, its visibility timeout is over."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 

@@ -32,7 +32,7 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
 
     def answer_or_undo(reply: list[Delivered] | PenstockError) -> None:
         if call.is_gone and not isinstance(reply, PenstockError):
-            service.give_back(queue, reply)  # the broker that asked is not there any more
+            service.give_back(queue, reply)  # the connection of the broker that asked is closed
         else:
             answer(reply)
 

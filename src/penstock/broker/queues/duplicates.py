@@ -1,7 +1,7 @@
 """What was sent to a FIFO queue's partition within the last five minutes, and is not to be sent again.
 
-The index is the leader's. Whoever takes over reads the last five minutes of the log before it accepts anything, and
-forgets what was sent before the last purge, which is in the delivery state (purging.py).
+The index is in the leader's memory. A new leader reads it from the last five minutes of the log before it accepts a
+message, and leaves out what was sent before the last purge, which is part of the delivery state (purging.py).
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Duplicates:
             await asyncio.sleep(0)
 
     def read_back(self) -> bool:
-        """Read a piece of what was sent before; whether there is more. Raises ColdRead."""
+        """Reads the ids from the next piece of the log; returns whether there is more. Raises ColdRead."""
         if self._at is None:
             log, self._began_ms = self._partition.log, self._clock.steady_ms()
             self._end = log.end_offset
@@ -130,7 +130,7 @@ class Duplicates:
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
 
     def forget_below(self, offset: int) -> None:
-        """Messages below were purged: what was sent before may be sent again."""
+        """Forgets the ids of messages below an offset, because these were purged."""
         self._index.forget_below(offset)
 
     def check_room(self, count: int, now_ms: int) -> None:

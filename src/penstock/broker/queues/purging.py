@@ -16,7 +16,7 @@ from penstock.replication.runtime import StateRuntime
 
 
 class Purges:
-    """Of a partition that this broker leads. Made when its delivery state has been read back, and is committed."""
+    """Purges of one partition that this broker leads. Make it when the loaded delivery state is committed."""
 
     def __init__(self, partition: Partition, runtime: StateRuntime, machine: QueueMachine) -> None:
         self._partition = partition
@@ -25,7 +25,10 @@ class Purges:
         self._committed = machine.purges()
 
     def purge(self, name: str, *, forgets_ids: bool, then: Callable[[Any], None]) -> None:
-        """Have all done that is in a queue now. `forgets_ids`: what is sent after that may have ids from before."""
+        """Purges a queue up to the last stable offset; `then` gets the reply once it is committed.
+
+        `forgets_ids`: whether messages that are sent later may have the deduplication ids of those that are purged.
+        """
         end = self._partition.last_stable_offset
 
         def on_done(reply: Any) -> None:

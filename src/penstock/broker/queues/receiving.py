@@ -39,7 +39,7 @@ class Receivers:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        """`give_back`: takes back what was acquired for somebody who is not there any more."""
+        """`give_back`: undoes deliveries to a client that is gone."""
         self.image = image
         self.hosting: Final = hosting
         self.colleagues: Final = colleagues

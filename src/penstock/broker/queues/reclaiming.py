@@ -2,8 +2,8 @@
 
 A queue's own log begins where the first message is that is not finished. Segments behind that go too, once all in
 them is, so that one message that is stuck keeps no others; every replica sees to that by itself. A topic that a queue
-is attached to keeps its own retention. The log of a FIFO queue keeps the last five minutes: whoever leads next reads
-from them which messages came before (duplicates.py).
+is attached to keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new
+leader reads the deduplication ids (duplicates.py).
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class Reclaimer:
         return found[1] if found is not None else limit
 
     def _needed_from(self, topic: Topic, log: Log) -> int:
-        """From here on the log is needed though messages are finished: by segments, which is all that is dropped."""
+        """Returns the base offset of the first segment that has messages of the deduplication interval."""
         if topic.topic_id not in self._fifo:
             return log.end_offset
         oldest_ms = behind_ms(self._clock) - self._deduplication_ms

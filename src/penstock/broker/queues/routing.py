@@ -192,11 +192,11 @@ class Routing:
             self._sending.send(partition, messages, then)
             return
         here = self._hosting.find(queue.topic_id, number)
-        if here is None:  # it knows of the last purge
+        if here is None:  # the delivery state, which has the last purge, is not loaded yet
             then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
             return
         duplicates = self._duplicates_of(partition, queue)
-        # Before it is read back: of two messages with one id, the one that was purged must not stand for both.
+        # Also before ids are loaded: of two messages with one id, only the one that was not purged may be indexed.
         duplicates.forget_below(here.purges.purged_to(queue.name))
 
         def on_loaded(error: PenstockError | None) -> None:
@@ -264,7 +264,7 @@ class Routing:
         )
 
     async def undo(self, queue: Queue, items: Sequence[Settlement]) -> None:
-        """Take deliveries back, wherever that is led by then; those that cannot be reached come back in time."""
+        """Undoes deliveries at whichever broker leads the partition; retries while that changes."""
         await self._settle_parts(queue, items)
 
     async def _settle_parts(self, queue: Queue, items: Sequence[Settlement]) -> SettledOrNot:

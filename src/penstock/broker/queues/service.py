@@ -203,7 +203,7 @@ class QueueService:
         await self._administration.delete(queue)
 
     async def purge(self, name: str) -> None:
-        """All that is in the queue now is done, and what is sent after this may have the same deduplication ids.
+        """Deletes all messages that are in the queue now; messages sent later may have their deduplication ids.
 
         Raises NoSuchQueue.
         """
@@ -230,9 +230,9 @@ class QueueService:
         return outcome.result(receiving.cancel)
 
     def undo_of(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
-        """What takes deliveries back that nobody has received: they are as if never made. None if there are none.
+        """Returns a function that undoes these deliveries, None if there are none: they are not counted as received.
 
-        It does not hold on to the messages themselves.
+        The function does not keep the messages themselves in memory.
         """
         items = [
             Settlement(each.partition, each.offset, each.holder, Verdict.UNDO)
@@ -242,7 +242,7 @@ class QueueService:
         return (lambda: self._spawn(self.routing.undo(queue, items))) if items else None
 
     def give_back(self, queue: Queue, messages: Sequence[Delivered]) -> None:
-        """Nobody was there to take these messages."""
+        """Undoes deliveries to a client that is gone: the messages are visible at once."""
         undo = self.undo_of(queue, messages)
         if undo is not None:
             undo()

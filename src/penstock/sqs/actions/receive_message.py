@@ -1,7 +1,7 @@
 """ReceiveMessage: up to ten messages, now or as soon as there are some.
 
 Ten messages of a megabyte take a tenth of a second to digest and encode: each has a time slice of its own. If the
-client is gone before it has the answer, the messages are as if never delivered.
+client cannot have received the answer, the deliveries are undone.
 """
 
 from typing import Any, Final
