@@ -26,15 +26,17 @@ class Epochs:
         return list(self._entries)
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """A batch of `epoch` stands at `start_offset`; true if that epoch is new."""
-        if epoch <= self.latest:
+        """A batch of `epoch` is at `start_offset`, the end of the log; true if the entries have changed."""
+        if epoch == self.latest:
             return False
-        # An epoch that gave no offsets is overtaken by the next one at the same place.
-        while self._entries and self._entries[-1][1] >= start_offset:
-            self._entries.pop()
-        self._entries.append((epoch, start_offset))
-        self.latest = epoch
-        return True
+        # An epoch without batches, whose leader wrote nothing, is replaced by the epoch of the batch at its offset.
+        # That may be an older one: another replica had the batch, and leads in a later epoch.
+        is_changed = self.cut_end(start_offset)
+        if epoch > self.latest:
+            self._entries.append((epoch, start_offset))
+            self.latest = epoch
+            is_changed = True
+        return is_changed
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest known epoch at or below `epoch`, and the offset at which the next one begins (KIP-101).

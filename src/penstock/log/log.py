@@ -240,7 +240,7 @@ class Log(ShrinkingFiles):
                 self.producers.end(header, marker, header.base_offset, now_ms)
             else:
                 self.producers.apply(header, header.base_offset, latest_ms, now_ms)
-        if header.leader_epoch > self.epochs.latest:
+        if header.leader_epoch != self.epochs.latest:
             self.note_epoch(header.leader_epoch, header.base_offset)
 
     def _check_size(self, size: int) -> None:

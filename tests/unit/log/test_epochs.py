@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.log.epochs import Epochs
 
+from .making import NOW_MS, append, open_at
+
 UNKNOWN = (-1, -1)
 
 
@@ -31,6 +33,27 @@ def test_an_epoch_that_wrote_nothing_gives_way_to_the_next() -> None:
     assert epochs.entries == [(1, 0), (4, 10)]
     epochs.note(6, 5)
     assert epochs.entries == [(1, 0), (6, 5)]
+
+
+def test_an_epoch_that_wrote_nothing_gives_way_to_an_older_one_whose_batch_is_there() -> None:
+    """A leader wrote nothing, then followed another one that has a batch from before."""
+    epochs = Epochs([(7, 10), (10, 19)])
+    assert epochs.note(8, 19)
+    assert epochs.entries == [(7, 10), (8, 19)]
+    assert epochs.note(13, 21)
+    assert epochs.end_of(8, log_end=30) == (8, 21)
+
+
+def test_a_follower_knows_the_epochs_of_its_batches_though_it_has_led_without_writing() -> None:
+    log = open_at()
+    append(log, b"a", epoch=7)
+    log.note_epoch(10, log.end_offset)
+    leader = open_at()
+    append(leader, b"a", epoch=7)
+    append(leader, b"b", epoch=8)
+    append(leader, b"c", epoch=12)
+    log.append_replica(leader.read(1, 1 << 20, leader.end_offset), NOW_MS)
+    assert log.epochs.entries == leader.epochs.entries == [(7, 0), (8, 1), (12, 2)]
 
 
 @pytest.mark.parametrize(
