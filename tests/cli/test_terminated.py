@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli.common import Terminated
+from penstock.cli.main import LazyGroup
 from tests.clients.waiting import wait_until
 
 from .clusters import at_work_in
@@ -118,3 +122,18 @@ def test_a_signal_whose_exception_is_lost_ends_the_command() -> None:
     )
     assert (done.returncode, done.stdout) == (0, "terminated\n"), done.stderr
     assert "Exception ignored in" in done.stderr
+
+
+def test_a_command_that_ends_by_another_error_because_of_the_signal_is_terminated() -> None:
+    class Group(LazyGroup):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+            return command
+
+    @click.command()
+    def command() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Terminated as told:
+            raise RuntimeError("as a library may do") from told
+
+    assert CliRunner().invoke(Group("penstock"), ["command"]).exit_code == TERMINATED

@@ -167,6 +167,11 @@ _told = threading.Event()
 callback of the garbage collector or of an import, so that `run` looks here, too."""
 
 
+def is_terminated() -> bool:
+    """Whether the process was sent SIGTERM while `sigterm_raises` lasted."""
+    return _told.is_set()
+
+
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
     """While it lasts, the first SIGTERM raises Terminated. Later ones change nothing: what is under way is ended."""

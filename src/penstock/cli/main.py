@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 import penstock
-from penstock.cli.common import Terminated, sigterm_raises
+from penstock.cli.common import Terminated, is_terminated, sigterm_raises
 from penstock.foundation.errors import PenstockError
 
 _COMMANDS: Final = {
@@ -59,6 +59,16 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """The one place where errors become exit codes and single lines."""
+        try:
+            return self._invoke(ctx)
+        except click.exceptions.Exit:
+            raise
+        except Exception:
+            if is_terminated():  # what the signal handler raised may come out of a library as another error
+                ctx.exit(TERMINATED)
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             try:
                 with sigterm_raises():
