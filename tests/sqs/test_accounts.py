@@ -322,7 +322,7 @@ def test_owners_that_are_no_accounts_share_the_default_one(
 
 
 def test_queues_of_before_are_where_they_were(tmp_path: Path, models: Path) -> None:
-    """Made by a broker that knew no accounts: their names had none in front, whoever owned them."""
+    """Made by a broker that knew no accounts: their names had none in front, for any owner."""
     folder = tmp_path / "broker"
     folder.mkdir()
     broker = BrokerProcess(folder).start()

@@ -41,7 +41,7 @@ class Parcel(NamedTuple):
     first: int
     last: int
     state: State
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Deliveries so far."""
     holder: str
     """Whoever had it last, also if its time is up; empty if nobody did."""

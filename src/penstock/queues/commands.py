@@ -87,7 +87,7 @@ class Acquired(NamedTuple):
 
     first: int
     last: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Deliveries, this one included."""
     first_received_ms: int
     due_ms: int
@@ -267,7 +267,7 @@ class Carry(NamedTuple):
 
     group: str
     offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     first_received_ms: int
     destination: Destination
     producer: ProducerKey

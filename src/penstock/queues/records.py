@@ -55,7 +55,7 @@ class Parcel(NamedTuple):
 
     first: int
     last: int
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Deliveries so far."""
     due_ms: int = 0
     """With a holder: until when it is in flight. Without: when it is available."""

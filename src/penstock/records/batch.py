@@ -57,7 +57,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
 
     @property
     def size_bytes(self) -> int:

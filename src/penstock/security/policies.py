@@ -26,7 +26,7 @@ _ARN_REGION: Final = 3
 
 
 class Request(NamedTuple):
-    """What somebody of another account asks for."""
+    """What a key of another account asks for."""
 
     account: str
     action: str

@@ -5,7 +5,7 @@ One of another account has the account in front, `111122223333.jobs`; and where 
 region than the default has the region in front of all, `eu-west-1.111122223333.jobs`. No queue's own name has a dot,
 but for the end of a FIFO queue's.
 
-Queues that were made before accounts were kept apart have no account in front, whoever owns them.
+Queues that were made before accounts were kept apart have no account in front, for any owner.
 """
 
 import re
@@ -70,7 +70,7 @@ class Namespace(NamedTuple):
         return full.removeprefix(prefix)
 
     def own_name(self, queue: Queue) -> str:
-        """The own name of a queue that is in this region, whoever owns it; empty if it is in another one."""
+        """The own name of a queue that is in this region, of any owner; empty if it is in another one."""
         name = self.local(queue.name)
         is_own = name.endswith(FIFO_SUFFIX) == queue.settings.is_fifo and "." not in name.removesuffix(FIFO_SUFFIX)
         return name if is_own and queue.name.startswith(self.before) else ""

@@ -1,4 +1,4 @@
-"""FIFO queues: message groups in order; whoever has a message of a group keeps others from those behind it."""
+"""FIFO queues: message groups in order; a message in flight holds back those behind it in its group."""
 
 from itertools import groupby
 

@@ -153,7 +153,7 @@ async def test_a_large_answer_that_nobody_waits_for_any_more_is_given_up(tmp_pat
 
 @pytest.mark.parametrize("is_query", [False, True])
 async def test_a_receive_that_is_given_up_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
-    """Between the moment in which a message comes for somebody who waits, and that in which the answer is written."""
+    """Between the delivery of a message to a waiting client and the writing of the answer."""
     wanted = form(Action="ReceiveMessage", WaitTimeSeconds=20, **HIDING)
     if not is_query:
         wanted = call("ReceiveMessage", {"WaitTimeSeconds": 20, **HIDING})

@@ -38,7 +38,7 @@ class Delivered(NamedTuple):
     offset: int
     holder: str
     message_id: str
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Deliveries, this one included."""
     first_received_ms: int
     timestamp_ms: int

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Peek(NamedTuple):
-    """What somebody wants to see of a queue."""
+    """What a client wants to see of a queue."""
 
     group: str
     """The queue's name."""
@@ -148,7 +148,7 @@ class _Found(NamedTuple):
 
     offset: int
     state: int
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used
     first_received_ms: int = 0
 
 

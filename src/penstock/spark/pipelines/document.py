@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     place: Place
     message: str
     is_certain: bool = True
-    """Whether it cannot be run like that; else somebody should look."""
+    """Whether it cannot be run like that; else it is doubtful."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"

@@ -48,7 +48,7 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Refuse to attach a queue to a topic of another account: whoever has the queue reads what is in it.
+    """Refuse to attach a queue to a topic of another account: the owner of the queue can read the topic.
 
     A topic that begins with an account is that account's. All others are the default account's.
     """

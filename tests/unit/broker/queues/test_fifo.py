@@ -142,7 +142,7 @@ async def test_after_a_purge_a_message_may_have_an_id_from_before(tmp_path: Path
         assert not (await send(shop, ("a", "one", "last")))[0].is_duplicate
 
 
-async def test_whoever_takes_over_knows_of_a_purge(tmp_path: Path) -> None:
+async def test_a_new_leader_knows_of_a_purge(tmp_path: Path) -> None:
     async with shop_at(tmp_path) as shop:
         await shop.create("jobs.fifo", **FIFO)
         await send(shop, ("a", "one", "before"), ("a", "two", "before"))
