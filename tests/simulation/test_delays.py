@@ -11,7 +11,11 @@ from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
 
 STEPS = 5000
 FAULTS_MIN = 10
-FIRST_SEEDS = {"cancels before it is committed": 9, "acknowledges before the sync": 2}
+FIRST_SEEDS = {
+    "cancels before it is committed": 9,
+    "acknowledges before the sync": 2,
+    "notes what is not committed": 31,
+}
 """Where the search for a planted bug begins that takes long to be found: 0 for the others."""
 
 
