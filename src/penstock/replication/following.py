@@ -56,16 +56,17 @@ class Following:
         self.log.restart(offset, now_ms)
         self.high_watermark = offset
 
-    def begins_inside(self, records: Buffer) -> bool:
-        """Whether this log is empty and the leader's first batch began before its end: the leader's log was trimmed
-        in the middle of a batch, and is sent from that batch on."""
-        if not records or self.log.size_bytes:
+    def begins_inside(self, records: Buffer, leader_start: int) -> bool:
+        """Whether the leader's log was trimmed in the middle of a batch, is sent from that batch on, and has nothing
+        of what this log has: that is empty, or all of it lies before the leader's start."""
+        if not records or (self.log.size_bytes and leader_start < self.log.end_offset):
             return False
         header = read_header(records)
         return header.base_offset < self.log.end_offset <= header.last_offset
 
     def start_inside(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
-        """Begin with the whole batch that the leader's log begins in. Waits for the disk, as `cut` does."""
+        """Begin with the whole batch that the leader's log begins in, and drop what was before. Waits for the disk,
+        as `cut` does."""
         self.start_over(read_header(records).base_offset, now_ms)
         try:
             self.take(records, leader_mark, leader_start, now_ms)

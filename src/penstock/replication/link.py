@@ -269,7 +269,7 @@ class Link:
             count = partition.log.end_offset - target
             self._change(key, partition, lambda: following.cut(target, now_ms), now_ms)
             return count
-        elif following.begins_inside(data.records or b""):
+        elif following.begins_inside(data.records or b"", data.log_start_offset):
             self._start_inside(key, partition, following, data, now_ms)
             return 0
         else:
@@ -301,7 +301,7 @@ class Link:
     def _start_inside(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> None:
-        """The leader's log begins in the middle of a batch: begin with all of it, since this log is empty."""
+        """The leader's log begins in the middle of a batch, and this one has nothing of it: begin with all of it."""
         if partition.log.io.is_busy:
             self._rest(key, now_ms)
             return

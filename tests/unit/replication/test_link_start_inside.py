@@ -53,6 +53,27 @@ def test_a_follower_without_data_catches_up_with_a_log_trimmed_in_the_middle_of_
     assert all_records(log) == all_records(leader)
 
 
+def test_a_follower_whose_batches_were_all_trimmed_catches_up_though_they_end_in_the_middle_of_a_batch() -> None:
+    leader, link, partition = trimmed_leader(), Link(NODE, uses_sessions=False), follower(0, "")
+    append(partition.log, b"a")
+    append(partition.log, b"from an older leader, and never committed")
+    link.put(partition)
+    for _ in range(3):
+        serve(link, partition, leader)
+    log = partition.log
+    assert (log.start_offset, log.end_offset, partition.high_watermark) == (2, 5, 5)
+    assert all_records(log) == all_records(leader)
+
+
+def test_a_batch_that_a_follower_has_in_part_is_refused_while_the_leader_has_more_of_its_log() -> None:
+    """That would be a log of another history: it is for the epochs to find, and nothing is dropped here."""
+    leader, log = trimmed_leader(), open_at()
+    append(log, b"a")
+    append(log, b"x", b"y")
+    following = Following(log, 0)
+    assert not following.begins_inside(leader.read(2, 1 << 20, ENDLESS, blocking=True), leader.start_offset)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_the_log_can_be_opened_if_power_is_lost_meanwhile(seed: int) -> None:
     leader, disk = trimmed_leader(), FakeDisk(Random(seed))
@@ -60,7 +81,7 @@ def test_the_log_can_be_opened_if_power_is_lost_meanwhile(seed: int) -> None:
     following.start_over(2, NOW_MS)
     following.log.sync()
     records = leader.read(2, 1 << 20, ENDLESS, blocking=True)
-    assert following.begins_inside(records)
+    assert following.begins_inside(records, 2)
     following.start_inside(records, 5, 2, NOW_MS)
     if seed % 2:
         following.log.sync()
