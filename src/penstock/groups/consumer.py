@@ -257,15 +257,17 @@ class ConsumerGroup(MemberChecks):
     ) -> Member:
         if member.is_reconciled_to(state.target_epoch) and not resubscribed:
             return member
+        topics = topic_ids(state.topics_of(member), self.image)
         course = Course(
             epoch=state.target_epoch,
-            target=state.targets.get(member.member_id, frozenset()),
-            topics=topic_ids(state.topics_of(member), self.image),
+            target=[place for place in state.targets.get(member.member_id, frozenset()) if place.topic_id in topics],
             is_free=lambda place: state.owners.get(place, member.member_id) == member.member_id,
             owned=owned,
-            subscription_changed=resubscribed,
+            is_dropped=(lambda place: place.topic_id not in topics) if resubscribed else None,
         )
-        return reconcile(member, course)
+        before = member.standing
+        after = reconcile(before, course)
+        return member if after is before else member.at(after)
 
     # -- leaving
 

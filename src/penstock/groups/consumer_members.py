@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from penstock.groups.records import ClassicMemberMetadata
 
@@ -42,6 +42,20 @@ class MemberState(IntEnum):
         return cls(number) if number in (0, 1, 2) else cls.UNKNOWN
 
 
+P = TypeVar("P", bound=NamedTuple)
+"""What is assigned: a partition, or a task of a streams group."""
+
+
+class Standing(NamedTuple, Generic[P]):
+    """How far a member has come towards its target."""
+
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Mapping[P, int]
+    revoking: Mapping[P, int]
+
+
 class Member(NamedTuple):
     """One member. A tuple, since one or two are made of every heartbeat that changes something.
 
@@ -75,6 +89,14 @@ class Member(NamedTuple):
     def holding(self, other: "Member") -> "Member":
         """The member with what another one holds, and how far that one has come."""
         return _new_member((*self[:_HOLDS_FROM], *other[_HOLDS_FROM:]))
+
+    @property
+    def standing(self) -> Standing[TopicIdPartition]:
+        return Standing(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
+
+    def at(self, standing: Standing[TopicIdPartition]) -> "Member":
+        """The member as it is after a step towards its target."""
+        return _new_member((*self[:_HOLDS_FROM], *standing))
 
     @property
     def wishes(self) -> tuple[frozenset[str], str]:

@@ -1,15 +1,14 @@
-"""Computes the target assignment of large consumer and share groups, a few milliseconds at a time. Pure.
+"""Computes the target assignment of large consumer, share and streams groups, a few milliseconds at a time. Pure.
 
 That may take seconds. Until it is done, members keep the assignment of the last target.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.foundation.steps import Steps
-from penstock.groups.assignors import Shares
 from penstock.groups.changes import Change
-from penstock.groups.consumer_members import TopicIdPartition
+from penstock.groups.consumer_members import P
 
 STEPS_AT_ONCE: Final = 3
 PLACES_AT_ONCE: Final = 2000
@@ -23,21 +22,26 @@ ROUNDS_AT_ONCE: Final = 3
 """The first round persists, the second finds that it did. After more, something keeps it from being persisted."""
 
 
-class Targeted(Protocol):
+Shares = dict[str, frozenset[P]]
+"""What each member is to have."""
+Q = TypeVar("Q", bound=NamedTuple, contravariant=True)
+
+
+class Targeted(Protocol[P]):
     """What a group remembers, as far as it matters here."""
 
     epoch: int
     target_epoch: int
     members: dict[str, Any]
-    targets: dict[str, frozenset[TopicIdPartition]]
+    targets: dict[str, frozenset[P]]
 
 
-class Records(Protocol):
+class Records(Protocol[Q]):
     """Makes the records of a kind of groups: see consumer_records.py and share_records.py."""
 
-    def target(self, group_id: str, member_id: str, places: frozenset[TopicIdPartition]) -> Change: ...
+    def target(self, group_id: str, member_id: str, places: frozenset[Q], /) -> Change: ...
 
-    def target_epoch(self, group_id: str, epoch: int, at_ms: int) -> Change: ...
+    def target_epoch(self, group_id: str, epoch: int, at_ms: int, /) -> Change: ...
 
 
 class Piece(NamedTuple):
@@ -47,7 +51,7 @@ class Piece(NamedTuple):
     again_ms: int
 
 
-class Targeting:
+class Targeting(Generic[P]):
     """Computes the target assignments of a large group, one after the other. Its state is not persisted: a new
     coordinator starts again.
 
@@ -59,15 +63,15 @@ class Targeting:
     nothing to write, since a write may fail.
     """
 
-    def __init__(self, group_id: str, records: Records, work_out: Callable[[], Steps[Shares]]) -> None:
+    def __init__(self, group_id: str, records: Records[P], work_out: Callable[[], Steps[Shares[P]]]) -> None:
         """`work_out`: starts to compute the assignment of each member, for the group as it is at that time."""
         self._group_id = group_id
         self._records = records
         self._work_out = work_out
         self._epoch = 0
         """The group epoch of the target that is being computed."""
-        self._work: Steps[Shares] | None = None
-        self._shares: Shares | None = None
+        self._work: Steps[Shares[P]] | None = None
+        self._shares: Shares[P] | None = None
         """The target, while it is being persisted."""
         self._by_instance: Mapping[str, str] = {}
         """Static members, as they were called when it was begun: they may be back under other ids."""
@@ -79,7 +83,7 @@ class Targeting:
         """Whether all that were looked at so far were persisted before."""
         self._rounds = 0
 
-    def go_on(self, state: Targeted, by_instance: Mapping[str, str], now_ms: int) -> Piece | None:
+    def go_on(self, state: Targeted[P], by_instance: Mapping[str, str], now_ms: int) -> Piece | None:
         """Do the next piece of work; None if there is none. `by_instance`: member ids of static members."""
         if self._epoch <= state.target_epoch:  # there is a newer one: all have left, or the group has become small
             self._work = self._shares = None
@@ -98,12 +102,12 @@ class Targeting:
             self._begin_round(state)
         return Piece((), now_ms + PAUSE_MS)
 
-    def _begin_round(self, state: Targeted) -> None:
+    def _begin_round(self, state: Targeted[P]) -> None:
         self._round = tuple(state.members)
         self._left, self._is_clean = iter(self._round), True
         self._rounds += 1
 
-    def _persist(self, shares: Shares, state: Targeted, now_ms: int) -> Piece:
+    def _persist(self, shares: Shares[P], state: Targeted[P], now_ms: int) -> Piece:
         """Some members' targets; when all of them are known to be persisted, the epoch."""
         changes: list[Change] = []
         count = 0
@@ -129,7 +133,7 @@ class Targeting:
             changes.append(self._records.target_epoch(self._group_id, self._epoch, now_ms))
         return Piece(tuple(changes), now_ms + PAUSE_MS)
 
-    def _next_target(self, shares: Shares, state: Targeted, member_id: str) -> frozenset[TopicIdPartition] | None:
+    def _next_target(self, shares: Shares[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
         """What a member's target must become in this round; None if it is that already."""
         share, known = self._share_of(shares, state, member_id), state.targets.get(member_id)
         if share is None or known is share:
@@ -138,7 +142,7 @@ class Targeting:
             return share if known != share else None
         return known & share if known is not None and not known <= share else None
 
-    def _share_of(self, shares: Shares, state: Targeted, member_id: str) -> frozenset[TopicIdPartition] | None:
+    def _share_of(self, shares: Shares[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
         """None if the member has come since, or is gone."""
         if member_id not in state.members:
             return None

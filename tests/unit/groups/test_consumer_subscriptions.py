@@ -8,7 +8,7 @@ from penstock.groups import records
 from penstock.groups.consumer_errors import InvalidRegularExpression
 from penstock.groups.subscriptions import REGEX_CHARS_MAX, Patterns, TopicPattern, metadata_hash
 from penstock.wire.state import kind_of
-from tests.simulation.consumer_machine import image_of, topic_of
+from tests.simulation.consumer_machine import image_of, targets_in_pieces, topic_of
 
 from .consuming import Consuming
 
@@ -232,3 +232,17 @@ def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
     assert len(others | {plain}) == 6
     assert metadata_hash([], base) == metadata_hash(["not there"], base) == 0
     assert all(-(2**63) <= value < 2**63 for value in others)
+
+
+def test_a_target_from_before_the_subscription_gives_a_member_nothing_that_it_no_longer_wants() -> None:
+    group = Consuming()
+    with targets_in_pieces(True):
+        group.join("m", "a")
+        for _ in range(20):
+            group.machine.wake(group.now_ms)
+            group.now_ms += 1
+        group.settle("m")
+        assert group.assigned("m") == {"a": [0, 1, 2, 3]}
+        epoch = group.beat("m", 2, {"a": [0, 1, 2, 3]}, subscribed_topic_names=["b"]).member_epoch
+        group.beat("m", epoch, {})  # it has given up `a`; the next target is not there yet
+        assert group.assigned("m") == {}

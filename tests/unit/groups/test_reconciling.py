@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.consumer_errors import FencedMemberEpoch
-from penstock.groups.consumer_members import Member, MemberState, TopicIdPartition
+from penstock.groups.consumer_members import MemberState, Standing, TopicIdPartition
 from penstock.groups.reconciling import Course, reconcile
 
 TOPIC, OTHER = b"T" * 16, b"O" * 16
@@ -27,9 +27,10 @@ def held(*numbers: int, since: int = 5, topic: bytes = TOPIC) -> dict[TopicIdPar
     return dict.fromkeys(places(*numbers, topic=topic), since)
 
 
-def member(state: MemberState = STABLE, epoch: int = 5, *assigned: int, revoking: tuple[int, ...] = ()) -> Member:
-    return Member(
-        member_id="m",
+def member(
+    state: MemberState = STABLE, epoch: int = 5, *assigned: int, revoking: tuple[int, ...] = ()
+) -> Standing[TopicIdPartition]:
+    return Standing(
         epoch=epoch,
         previous_epoch=epoch - 1,
         state=state,
@@ -43,16 +44,14 @@ def course(
     *target: int,
     owned: frozenset[TopicIdPartition] | None = None,
     taken: tuple[int, ...] = (),
-    topics: frozenset[bytes] = frozenset({TOPIC}),
     changed: bool = False,
-) -> Course:
+) -> Course[TopicIdPartition]:
     return Course(
         epoch=epoch,
         target=places(*target),
-        topics=topics,
         is_free=lambda place: place.partition not in taken,
         owned=owned,
-        subscription_changed=changed,
+        is_dropped=(lambda place: place.topic_id != TOPIC) if changed else None,
     )
 
 
@@ -125,11 +124,6 @@ def test_a_partition_that_is_given_up_and_wanted_again_comes_back_as_a_new_one()
     waits = reconcile(member(STABLE, 5, 0, 1), course(6, 0))
     again = reconcile(waits, course(7, 0, 1, owned=places(0)))
     assert again.assigned == {**held(0), **held(1, since=7)}
-
-
-def test_a_target_outside_of_the_subscription_is_not_for_the_member() -> None:
-    moved = reconcile(member(STABLE, 5, 0), course(6, 0, 1, topics=frozenset(), owned=places()))
-    assert (moved.epoch, moved.assigned) == (6, {})
 
 
 @pytest.mark.parametrize("state", [STABLE, UNREVOKED])
@@ -217,5 +211,5 @@ def test_a_member_that_does_as_it_is_told_reaches_its_target_in_two_steps(
 ) -> None:
     told = reconcile(member(STABLE, 5, *assigned), course(6, *target))
     done = reconcile(told, course(6, *target, owned=frozenset(told.assigned)))
-    assert done.is_reconciled_to(6)
+    assert (done.epoch, done.state) == (6, STABLE)
     assert set(done.assigned) == places(*target)
