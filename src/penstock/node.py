@@ -17,11 +17,11 @@ from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.delays.assembly import add_delays
 from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.group_effects import GroupEffects
 from penstock.broker.peers import Peers
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
-from penstock.broker.share_states import ShareStates
 from penstock.cluster.controller import ControllerSettings
 from penstock.cluster.controlling import Controlling
 from penstock.cluster.identity import FolderIdentity, take_folder
@@ -221,7 +221,7 @@ class Node:
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._views = broker.views
         self._metrics.more.extend(collectors_of(broker, self._queues, self._delays))
-        coordinators.perform_for_groups = ShareStates(broker).perform
+        coordinators.perform_for_groups = GroupEffects(broker).perform
         return broker
 
     def _keep_logs(self, clock: Clock, configs: Configs, this_boot: str) -> None:

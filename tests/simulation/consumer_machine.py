@@ -19,6 +19,7 @@ from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.consumer_records import KINDS
 from penstock.groups.consumer_requests import check_heartbeat
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
+from penstock.groups.streams import target as streams_target
 from penstock.wire.state import kind_of, read_key, read_value
 
 GROUP = "readers"
@@ -144,6 +145,7 @@ def targets_in_pieces(is_large: bool) -> Iterator[None]:
         if is_large:
             patch.setattr(target, "COST_AT_ONCE", 1)
             patch.setattr(share_target, "COST_AT_ONCE", 1)
+            patch.setattr(streams_target, "COST_AT_ONCE", 1)
             patch.setattr(targeting, "STEPS_AT_ONCE", 1)
             patch.setattr(targeting, "PLACES_AT_ONCE", 1)
         yield

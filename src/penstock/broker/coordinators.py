@@ -59,7 +59,7 @@ class Coordinators:
         self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _nothing
-        """Does what share groups want done: see broker/share_states.py."""
+        """Does what groups want done: see broker/group_effects.py."""
         markers = Markers(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:

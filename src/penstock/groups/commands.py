@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.foundation.decision import Ticket
+from penstock.groups.streams.topology import InternalTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +84,22 @@ class DropAtLeaders:
 
     group_id: str
     topic_ids: frozenset[bytes]
+
+
+# -- streams groups, which need topics of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateStreamsTopics:
+    """An effect: a streams group needs these topics. It is repeated until they exist."""
+
+    group_id: str
+    topics: tuple[InternalTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsTopicsRefused:
+    """What CreateStreamsTopics asked for could not be done, at least in part."""
+
+    group_id: str
+    reason: str

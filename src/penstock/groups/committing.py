@@ -18,6 +18,7 @@ from penstock.groups.group import Holder
 from penstock.groups.offsets import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
 from penstock.groups.share import ShareGroup
+from penstock.groups.streams.group import StreamsGroup
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -37,6 +38,8 @@ EPOCHS_FROM_VERSION: Final = 9
 """Of OffsetCommit: a member epoch may stand in the place of the generation (KIP-848)."""
 IDS_FROM_VERSION: Final = 10
 """Of OffsetCommit and OffsetFetch: topics go by their ids."""
+IDS_IN_TRANSACTIONS_FROM: Final = 6
+"""Of TxnOffsetCommit: topics go by their ids (KIP-1319)."""
 NOBODY_SAID: Final = ("", -1, None)
 """The member, generation and instance of a transactional commit of a client from before KIP-447."""
 
@@ -55,7 +58,7 @@ def commit(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         held,
         out,
         request.group_id,
-        [(topic, find_topic(held, topic, ask.version)) for topic in request.topics],
+        [(topic, find_topic(held, topic, ask.version >= IDS_FROM_VERSION)) for topic in request.topics],
         lambda places: check_commit(held, request, places, ask.version, now_ms),
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
@@ -77,12 +80,11 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
     if not request.group_id:
         raise InvalidGroupId("offsets are committed for a group, and its id is empty")
     out = Outbox()
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = _write(
         held,
         out,
         request.group_id,
-        [(topic, held.image.shown_by_name.get(topic.name, missing)) for topic in request.topics],
+        [(topic, find_topic(held, topic, ask.version >= IDS_IN_TRANSACTIONS_FROM)) for topic in request.topics],
         lambda places: _check_transactional(held, request, places),
         now_ms,
     )
@@ -92,14 +94,16 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
             TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
             for wanted, code in zip(topic.partitions, answers, strict=True)
         ]
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     out.reply(ticket, TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics))
     return out.decision(ProducerKey(request.producer_id, request.producer_epoch))
 
 
-def find_topic(held: Holder, topic: OffsetCommitRequestTopic, version: int) -> Topic | ErrorCode:
+def find_topic(
+    held: Holder, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, by_id: bool
+) -> Topic | ErrorCode:
     """The topic that a client means, or what it is told if there is none."""
-    if version >= IDS_FROM_VERSION:
+    if by_id:
         return held.image.shown.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     return held.image.shown_by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -177,6 +181,10 @@ def check_commit(held: Holder, request: OffsetCommitRequest, places: Places, ver
         if version < EPOCHS_FROM_VERSION and speaker is not None and speaker.classic is None:
             raise UnsupportedVersion(f"members of consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
         group.check_commit(*who, places)
+    elif isinstance(group, StreamsGroup):
+        if version < EPOCHS_FROM_VERSION and request.member_id in group.state.members:
+            raise UnsupportedVersion(f"members of streams groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
+        group.check_commit(*who, places)
     elif isinstance(group, ClassicGroup):
         group.check_commit(*who)
         member = group.roster.get(request.member_id)
@@ -195,7 +203,7 @@ def _check_transactional(held: Holder, request: TxnOffsetCommitRequest, places: 
             raise IllegalGeneration(f"there is no group {request.group_id!r}")
     elif isinstance(group, ClassicGroup):
         group.check_commit(*who, transactional=True)
-    elif isinstance(group, ConsumerGroup) and who != NOBODY_SAID:
+    elif isinstance(group, ConsumerGroup | StreamsGroup) and who != NOBODY_SAID:
         try:
             group.check_commit(*who, places)
         except StaleMemberEpoch as error:

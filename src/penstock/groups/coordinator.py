@@ -1,8 +1,8 @@
 """The coordinator of all groups that hash to one partition of `__consumer_offsets`.
 
 Pure; see foundation/decision.py. A group is what group.py says: a classic one (classic.py), a consumer group of the
-newer protocol (consumer.py), or a share group (share.py). Here groups are found, made, told of time and of topics,
-and forgotten.
+newer protocol (consumer.py), a share group (share.py), or a streams group (streams/group.py). Here groups are found,
+created, told of time and of topics, and removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from penstock.groups import (
     attending,
     committing,
     consumer_records,
+    consuming,
     describing,
     fetching,
     hosting,
@@ -24,13 +25,11 @@ from penstock.groups import (
     records,
     share_records,
     sharing,
-    upgrading,
+    streaming,
 )
 from penstock.groups.classic import ClassicGroup
-from penstock.groups.commands import HungUp, RemoveOffsets, TopicsChanged
+from penstock.groups.commands import HungUp, RemoveOffsets, StreamsTopicsRefused, TopicsChanged
 from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_members import JOINING
-from penstock.groups.consumer_requests import check_heartbeat
 from penstock.groups.errors import (
     GroupIdNotFound,
     InconsistentGroupProtocol,
@@ -45,6 +44,8 @@ from penstock.groups.offsets import Offsets, offset_tombstone
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share import ShareGroup
+from penstock.groups.streams import records as streams_records
+from penstock.groups.streams.group import StreamsGroup
 from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE, TopicChanges
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -59,6 +60,8 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.state import kind_of, read_record
@@ -67,6 +70,11 @@ SWEEP: Final = ("", "sweep", "")
 TOPICS: Final = ("", "topics", "")
 """Timers of the coordinator itself: offsets may be too old; a change of topics could maybe not be persisted."""
 SWEEP_PAUSE_MS: Final = 1
+ENDS: Final = (records.CONSUMER_GROUP_METADATA, records.SHARE_GROUP_METADATA, streams_records.STREAMS_GROUP_METADATA)
+"""The records whose tombstone removes a group."""
+
+Newer = ConsumerGroup | ShareGroup | StreamsGroup
+"""A group whose members send heartbeats that say what they want and have."""
 
 
 class GroupCoordinator:
@@ -80,7 +88,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         """Those that have members, or are about to have, or a record, or offsets."""
         self.offsets: Final = Offsets()
-        self._drafts: dict[str, ConsumerGroup | ShareGroup] = {}
+        self._drafts: dict[str, Newer] = {}
         """Groups that come into being if what was just decided is persisted."""
         self._topic_changes = TopicChanges(self)
         self._sweep: Sweep | None = None
@@ -98,10 +106,12 @@ class GroupCoordinator:
             DescribeGroupsRequest: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroupsRequest: self._delete,
-            ConsumerGroupHeartbeatRequest: self._consumer_heartbeat,
+            ConsumerGroupHeartbeatRequest: lambda ticket, ask, now_ms: consuming.heartbeat(self, ticket, ask, now_ms),
             ConsumerGroupDescribeRequest: lambda ticket, ask, _: describing.describe_consumers(self, ticket, ask),
             ShareGroupHeartbeatRequest: lambda ticket, ask, now_ms: sharing.heartbeat(self, ticket, ask, now_ms),
             ShareGroupDescribeRequest: lambda ticket, ask, _: sharing.describe(self, ticket, ask),
+            StreamsGroupHeartbeatRequest: lambda ticket, ask, now_ms: streaming.heartbeat(self, ticket, ask, now_ms),
+            StreamsGroupDescribeRequest: lambda ticket, ask, _: streaming.describe(self, ticket, ask),
         }
 
     # -- the state machine
@@ -118,6 +128,8 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):  # in others nobody waits
                 group.hung_up(command.ticket, now_ms)
             return NOTHING
+        if isinstance(command, StreamsTopicsRefused):
+            return streaming.note_refused(self, command)
         if not isinstance(command, Ask):
             return sharing.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
@@ -166,9 +178,11 @@ class GroupCoordinator:
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
         elif kind in consumer_records.KINDS:
-            self._apply_newer(kind, record, ConsumerGroup, consumer_records.KINDS)
+            self._apply_newer(kind, record, ConsumerGroup, self.new_consumer, consumer_records.KINDS)
         elif kind in share_records.KINDS:
-            self._apply_newer(kind, record, ShareGroup, share_records.KINDS)
+            self._apply_newer(kind, record, ShareGroup, self.new_share, share_records.KINDS)
+        elif kind in streams_records.KINDS:
+            self._apply_newer(kind, record, StreamsGroup, self.new_streams, streams_records.KINDS)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed):
@@ -192,7 +206,8 @@ class GroupCoordinator:
         self,
         kind: int,
         record: StateRecord,
-        of: type[ConsumerGroup] | type[ShareGroup],
+        of: type[Newer],
+        make: Callable[[str], Newer],
         kinds: Mapping[int, tuple[type, type]],
     ) -> None:
         """The last record says of which kind a group is."""
@@ -203,12 +218,11 @@ class GroupCoordinator:
         if value is not None and not isinstance(group, of):
             if isinstance(group, ClassicGroup):
                 group.close()
-            make = self.new_consumer if of is ConsumerGroup else self.new_share
             group = self._drafts.get(key.group) or make(key.group)
             self.groups[key.group] = group
         if isinstance(group, of):
             group.apply_record(kind, key, value)
-            if kind in (records.CONSUMER_GROUP_METADATA, records.SHARE_GROUP_METADATA) and value is None:
+            if kind in ENDS and value is None:
                 del self.groups[key.group]
         self.settle(key.group)
 
@@ -241,7 +255,15 @@ class GroupCoordinator:
             timers=self._timers,
         )
 
-    def draft(self, group: ConsumerGroup | ShareGroup) -> None:
+    def new_streams(self, group_id: str) -> StreamsGroup:
+        return StreamsGroup(
+            group_id=group_id,
+            settings=lambda: self._settings_of(group_id),
+            image=lambda: self.image,
+            timers=self._timers,
+        )
+
+    def draft(self, group: Newer) -> None:
         """A group that comes into being if what is being decided is persisted."""
         self._drafts[group.group_id] = group
 
@@ -263,8 +285,8 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return hosting.join(group, ticket, ask, now_ms)
-        if isinstance(group, ShareGroup):
-            raise InconsistentGroupProtocol(f"{request.group_id!r} is a share group; take another name")
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
+            raise InconsistentGroupProtocol(f"{request.group_id!r} is a group of another kind; take another name")
         if not isinstance(group, ClassicGroup):
             if request.member_id:
                 raise UnknownMemberId(f"{request.member_id!r} is no member of group {request.group_id!r}; join again")
@@ -310,27 +332,6 @@ class GroupCoordinator:
             raise UnknownMemberId(f"there is no group {group_id!r}; join first")
         return group
 
-    # -- members that speak the newer protocol
-
-    def _consumer_heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: ConsumerGroupHeartbeatRequest = ask.body
-        check_heartbeat(ask, self.settings.consumer_assignors)
-        group = self.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.heartbeat(ticket, ask, now_ms)
-        if request.member_epoch != JOINING or isinstance(group, ShareGroup):
-            why = "there is none" if group is None else "it is a group of another kind"
-            raise GroupIdNotFound(f"consumer group {request.group_id!r}: {why}")
-        draft = self.new_consumer(request.group_id)
-        if isinstance(group, ClassicGroup) and group.roster:
-            decision = upgrading.upgrade(group, draft, ticket, ask, now_ms)
-        else:
-            decision = draft.heartbeat(ticket, ask, now_ms)
-            before = group.tombstones() if group else ()
-            decision = decision._replace(persist=(*before, *decision.persist))
-        self.draft(draft)
-        return decision
-
     # -- those who look from outside
 
     def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -352,12 +353,12 @@ class GroupCoordinator:
         out = Outbox()
         results = []
         for group_id in dict.fromkeys(request.groups_names):
-            code = ErrorCode.NONE
+            code, why = ErrorCode.NONE, None
             try:
                 out.records += self._removal(group_id)
             except PenstockError as error:
-                code = error.code
-            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+                code, why = error.code, error.message
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code, error_message=why))
         out.reply(ticket, DeleteGroupsResponse(throttle_time_ms=0, results=results))
         return out.decision()
 

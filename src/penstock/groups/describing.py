@@ -10,6 +10,7 @@ from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.group import Group, Holder
 from penstock.groups.membership import State
 from penstock.groups.share import ShareGroup
+from penstock.groups.streams.group import StreamsGroup
 from penstock.groups.subscribed import CONSUMER
 from penstock.wire.messages import consumer_group_describe
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -19,7 +20,8 @@ from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 CLASSIC_TYPE: Final = "classic"
 CONSUMER_TYPE: Final = "consumer"
 SHARE_TYPE: Final = "share"
-"""Also the protocol type of share groups."""
+STREAMS_TYPE: Final = "streams"
+"""Also the protocol types of these groups."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
@@ -87,6 +89,8 @@ def listed(group_id: str, group: Group) -> ListedGroup:
         protocol_type, group_type = group.protocol_type or "", CLASSIC_TYPE
     elif isinstance(group, ShareGroup):
         protocol_type = group_type = SHARE_TYPE
+    elif isinstance(group, StreamsGroup):
+        protocol_type = group_type = STREAMS_TYPE
     else:
         protocol_type, group_type = CONSUMER, CONSUMER_TYPE
     return ListedGroup(

@@ -1,4 +1,5 @@
-"""Settings that a group may have of its own: the resource type GROUP of DescribeConfigs (KIP-848, KIP-932). Pure."""
+"""Settings that a group may have of its own: the resource type GROUP of DescribeConfigs (KIP-848, KIP-932,
+KIP-1071). Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,8 +23,8 @@ _DURATION: Final = re.compile(
 """ISO 8601, as java.time.Duration reads it, without signs."""
 
 
-def _inherited(name: str, broker_name: str, default: int, doc: str) -> Setting:
-    return Setting(name=name, kind=Kind.INT, default=str(default), minimum=1, doc=doc, broker_name=broker_name)
+def _inherited(name: str, broker_name: str, default: int, doc: str, minimum: int = 1) -> Setting:
+    return Setting(name=name, kind=Kind.INT, default=str(default), minimum=minimum, doc=doc, broker_name=broker_name)
 
 
 GROUP_CONFIGS: Final = Table(
@@ -92,6 +93,32 @@ GROUP_CONFIGS: Final = Table(
             default="",
             doc="Where messages go that are rejected, or were delivered too often (KIP-1191); empty: nowhere.",
         ),
+        _inherited(
+            "streams.session.timeout.ms",
+            "group.streams.session.timeout.ms",
+            45_000,
+            "How long a streams group's member may be silent.",
+        ),
+        _inherited(
+            "streams.heartbeat.interval.ms",
+            "group.streams.heartbeat.interval.ms",
+            5000,
+            "How often members of a streams group send heartbeats.",
+        ),
+        _inherited(
+            "streams.num.standby.replicas",
+            "group.streams.num.standby.replicas",
+            0,
+            "Copies of the state of each task, in other processes.",
+            minimum=0,
+        ),
+        _inherited(
+            "streams.initial.rebalance.delay.ms",
+            "group.streams.initial.rebalance.delay.ms",
+            3000,
+            "How long the group waits for more members before tasks are assigned.",
+            minimum=0,
+        ),
     ]
 )
 
@@ -108,6 +135,12 @@ _WITHIN: Final = (
         "share.partition.max.record.locks",
         "group.share.min.partition.max.record.locks",
         "group.share.max.partition.max.record.locks",
+    ),
+    ("streams.session.timeout.ms", "group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+    (
+        "streams.heartbeat.interval.ms",
+        "group.streams.min.heartbeat.interval.ms",
+        "group.streams.max.heartbeat.interval.ms",
     ),
 )
 """What a group may set, and the broker's bounds for it."""
@@ -128,8 +161,13 @@ def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], An
             f"{DEAD_LETTER_TOPIC}={overrides[DEAD_LETTER_TOPIC]} is not allowed: that topic is internal, and only "
             "brokers write to it; create a topic for dead letters"
         )
+    standbys, limit = overrides.get("streams.num.standby.replicas"), broker("group.streams.max.standby.replicas")
+    if standbys is not None and int(standbys) > limit:
+        raise InvalidConfig(
+            f"streams.num.standby.replicas={standbys} is not allowed; group.streams.max.standby.replicas is {limit}"
+        )
     reset_before_ms(overrides.get("share.auto.offset.reset", LATEST))
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         session_ms = group_value(f"{kind}.session.timeout.ms", overrides, broker)
         interval_ms = group_value(f"{kind}.heartbeat.interval.ms", overrides, broker)
         is_own = f"{kind}.session.timeout.ms" in overrides or f"{kind}.heartbeat.interval.ms" in overrides

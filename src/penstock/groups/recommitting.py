@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock.cluster.image import Topic
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
-from penstock.groups.committing import check_commit, find_topic
+from penstock.groups.committing import IDS_FROM_VERSION, check_commit, find_topic
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.offsets import Committed
 from penstock.records.build import build_pairs
@@ -60,7 +60,7 @@ class Recommit:
         parts = []
         start = 0
         for entry in request.topics:
-            topic = find_topic(held, entry, ask.version)
+            topic = find_topic(held, entry, ask.version >= IDS_FROM_VERSION)
             numbers = [partition.partition_index for partition in entry.partitions]
             metadata = [partition.committed_metadata or "" for partition in entry.partitions]
             if not isinstance(topic, Topic) or not topic.partitions.keys() >= set(numbers):
@@ -91,7 +91,7 @@ class Recommit:
         if held.settings is not self._settings:
             return False  # the metadata may be too long now
         for part in self._parts:
-            if find_topic(held, part.entry, self._version) is not part.topic:
+            if find_topic(held, part.entry, self._version >= IDS_FROM_VERSION) is not part.topic:
                 return False  # it may be another one of that name, or have changed
         try:
             check_commit(held, self._request, self._places, self._version, now_ms)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from penstock.foundation.settings import INT_MAX, Kind, Setting, number
 from penstock.groups.share_settings import SHARE_SETTINGS
+from penstock.groups.streams.settings import STREAMS_SETTINGS
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
@@ -46,6 +47,7 @@ GROUP_SETTINGS: Final = (
         doc="Which way a group may move between the classic and the consumer protocol while it has members.",
     ),
     *SHARE_SETTINGS,
+    *STREAMS_SETTINGS,
 )
 
 
@@ -69,6 +71,11 @@ class GroupSettings:
     share_session_timeout_ms: int
     share_heartbeat_interval_ms: int
     share_size_max: int
+    streams_session_timeout_ms: int
+    streams_heartbeat_interval_ms: int
+    streams_size_max: int
+    streams_standby_replicas: int
+    streams_initial_rebalance_delay_ms: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
@@ -91,6 +98,11 @@ class GroupSettings:
             share_session_timeout_ms=value("group.share.session.timeout.ms"),
             share_heartbeat_interval_ms=value("group.share.heartbeat.interval.ms"),
             share_size_max=value("group.share.max.size"),
+            streams_session_timeout_ms=value("group.streams.session.timeout.ms"),
+            streams_heartbeat_interval_ms=value("group.streams.heartbeat.interval.ms"),
+            streams_size_max=value("group.streams.max.size"),
+            streams_standby_replicas=value("group.streams.num.standby.replicas"),
+            streams_initial_rebalance_delay_ms=value("group.streams.initial.rebalance.delay.ms"),
         )
 
     def of_group(self, overrides: Mapping[str, str]) -> "GroupSettings":
@@ -104,4 +116,8 @@ _OVERRIDDEN: Final = (
     ("consumer.heartbeat.interval.ms", "consumer_heartbeat_interval_ms"),
     ("share.session.timeout.ms", "share_session_timeout_ms"),
     ("share.heartbeat.interval.ms", "share_heartbeat_interval_ms"),
+    ("streams.session.timeout.ms", "streams_session_timeout_ms"),
+    ("streams.heartbeat.interval.ms", "streams_heartbeat_interval_ms"),
+    ("streams.num.standby.replicas", "streams_standby_replicas"),
+    ("streams.initial.rebalance.delay.ms", "streams_initial_rebalance_delay_ms"),
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.groups import consumer_records, records, share_records
+from penstock.groups.streams import records as streams_records
 from penstock.wire.state import kind_of, read_key
 
 KEYS: Final[Mapping[int, type]] = {
@@ -12,6 +13,7 @@ KEYS: Final[Mapping[int, type]] = {
     records.CONSUMER_GROUP_PARTITION_METADATA: records.GroupKey,
     **{kind: key for kind, (key, _) in consumer_records.KINDS.items()},
     **{kind: key for kind, (key, _) in share_records.KINDS.items()},
+    **{kind: key for kind, (key, _) in streams_records.KINDS.items()},
 }
 """The class of every kind of key."""
 

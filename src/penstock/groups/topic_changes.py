@@ -12,7 +12,10 @@ from penstock.groups.consumer import ConsumerGroup
 from penstock.groups.group import Holder
 from penstock.groups.offsets import offset_tombstone
 from penstock.groups.share import ShareGroup
+from penstock.groups.streams.group import StreamsGroup
 
+FOLLOWING: Final = (ConsumerGroup, ShareGroup, StreamsGroup)
+"""Groups whose assignment follows the topics; in a classic one, members look at the topics themselves."""
 TOMBSTONES_AT_ONCE: Final = 500
 GROUPS_AT_ONCE: Final = 10
 PAUSE_MS: Final = 5
@@ -43,7 +46,7 @@ class TopicChanges:
         self._deleted |= deleted
         self._resolved = {}
         self._unresolved = dict.fromkeys(
-            group_id for group_id, group in self._held.groups.items() if isinstance(group, ConsumerGroup | ShareGroup)
+            group_id for group_id, group in self._held.groups.items() if isinstance(group, FOLLOWING)
         )
 
     def go_on(self, now_ms: int) -> Piece:
@@ -53,7 +56,7 @@ class TopicChanges:
         for group_id in list(islice(self._unresolved, GROUPS_AT_ONCE)):
             del self._unresolved[group_id]
             group = self._held.groups.get(group_id)
-            changes = group.topics_changed(now_ms).persist if isinstance(group, ConsumerGroup | ShareGroup) else ()
+            changes = group.topics_changed(now_ms).persist if isinstance(group, FOLLOWING) else ()
             if changes:
                 records += changes
                 self._resolved[group_id] = None

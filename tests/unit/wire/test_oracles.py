@@ -31,9 +31,27 @@ NOT_IN_KAFKA_PYTHON: Final = {
     "DescribeDelegationToken": (1, 2, 3),
     "UnregisterBroker": (0,),
 }
+OF_KAFKA_4_4: Final = {
+    "ApiVersions": (5,),
+    "DeleteGroups": (3,),
+    "StreamsGroupDescribe": (0, 1),
+    "StreamsGroupHeartbeat": (0, 1),
+    "TxnOffsetCommit": (6,),
+}
+IN_KIO: Final = {("StreamsGroupDescribe", 0), ("StreamsGroupHeartbeat", 0)}
 KNOWN_GAPS: Final = [
-    f"kafka-python: {api}{kind} v{version}"
-    for api, versions in NOT_IN_KAFKA_PYTHON.items()
+    f"{oracle}: {api}{kind} v{version}"
+    for oracle, table in (
+        ("kafka-python", NOT_IN_KAFKA_PYTHON | OF_KAFKA_4_4),
+        (
+            "kio",
+            {
+                api: tuple(version for version in versions if (api, version) not in IN_KIO)
+                for api, versions in OF_KAFKA_4_4.items()
+            },
+        ),
+    )
+    for api, versions in table.items()
     for kind in ("Request", "Response")
     for version in versions
 ]

@@ -24,6 +24,7 @@ _PRODUCE_ADVERTISED_FROM: Final = 0
 FEATURES: Final = {
     "group.version": (1, 1),  # the consumer protocol, KIP-848
     "share.version": (1, 1),  # share groups, KIP-932
+    "streams.version": (1, 1),  # streams groups, KIP-1071
     "transaction.version": (1, 2),  # 2: an epoch a transaction, partitions join by being written to, KIP-890
 }
 """What clients look up before they speak newer protocols: the versions that are supported. The newest are in use."""
@@ -35,6 +36,9 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> Api
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    if request.cluster_id not in (None, broker.image.cluster_id) or request.node_id not in (-1, broker.node_id):
+        # The client's metadata is of another cluster, or of a broker that had this address before (KIP-1242).
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
     return served(ErrorCode.NONE)
 
 

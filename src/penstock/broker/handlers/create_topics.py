@@ -4,15 +4,12 @@ from collections import Counter
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.config_admin import check_topic_configs
-from penstock.broker.internal_topics import adopt_request
+from penstock.broker.new_topics import check_new_topic, create_checked
 from penstock.broker.registry import handles
-from penstock.broker.views.administration import check_no_ad_hoc, create_view, is_view
-from penstock.cluster.administration import create_topic
+from penstock.broker.views.administration import create_view, is_view
 from penstock.cluster.image import Topic
-from penstock.cluster.topics import NewTopic, check_create
+from penstock.cluster.topics import NewTopic
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
-from penstock.foundation.ids import INTERNAL_TOPICS
 from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_topics import (
@@ -42,14 +39,8 @@ async def create_topics(request: CreateTopicsRequest, call: Call, broker: Broker
 
 async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) -> CreatableTopicResult:
     wanted = _wanted(topic)
-    if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.image.by_name:
-        wanted = adopt_request(wanted, broker)
-    check_no_ad_hoc(wanted.name)
-    check_topic_configs(wanted.configs, broker.configs)
-    topic_id = broker.new_topic_id()
-    defaults = broker.topic_defaults()
-    check_create(broker.image, wanted, defaults)
     if validate_only:
+        wanted, defaults = check_new_topic(broker, wanted), broker.topic_defaults()
         replicas = wanted.replication_factor if wanted.replication_factor > 0 else defaults.replication_factor
         partitions = wanted.partitions if wanted.partitions > 0 else defaults.partitions
         if wanted.assignments:
@@ -57,8 +48,7 @@ async def _create(topic: CreatableTopic, validate_only: bool, broker: Broker) ->
         return _result(
             Topic(topic_id=bytes(16), name=topic.name, configs=wanted.configs), partitions, replicas, broker
         )
-    await create_topic(broker.metadata, wanted, topic_id, defaults)
-    made = broker.image.topics[topic_id]
+    made = await create_checked(broker, wanted)
     return _result(made, len(made.partitions), len(made.partitions[0].replicas), broker)
 
 

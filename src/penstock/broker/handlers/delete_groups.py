@@ -36,7 +36,7 @@ async def _remove_offsets(broker: Broker, group_id: str) -> None:
 
 def _refused(part: DeleteGroupsRequest, error: PenstockError) -> DeleteGroupsResponse:
     (group_id,) = part.groups_names
-    refused = DeletableGroupResult(group_id=group_id, error_code=error.code)
+    refused = DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
     return DeleteGroupsResponse(throttle_time_ms=0, results=(refused,))
 
 

@@ -72,6 +72,7 @@ def refuse(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitRespons
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                     for partition in topic.partitions

@@ -4,10 +4,12 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Bool, Int16, Int32, Int64, String, field, request, response, struct
 
 
-@request(ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
+@request(ApiKey.API_VERSIONS, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: String = field("3+", default="")
     client_software_version: String = field("3+", default="")
+    cluster_id: String | None = field("5+", default=None)
+    node_id: Int32 = field("5+", default=-1)
 
 
 @struct
@@ -31,7 +33,7 @@ class FinalizedFeatureKey:
     min_version_level: Int16
 
 
-@response(ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
+@response(ApiKey.API_VERSIONS, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: Int16
     api_keys: Array[ApiVersion]

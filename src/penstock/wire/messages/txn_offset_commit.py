@@ -1,7 +1,19 @@
 """Kafka API 28, TxnOffsetCommit."""
 
 from penstock.wire.keys import ApiKey
-from penstock.wire.schema import Array, Int16, Int32, Int64, String, field, request, response, struct
+from penstock.wire.schema import (
+    NIL_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    String,
+    Uuid,
+    field,
+    request,
+    response,
+    struct,
+)
 
 
 @struct
@@ -14,11 +26,12 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    name: String
+    name: String = field("0-5", default="")
+    topic_id: Uuid = field("6+", default=NIL_UUID)
     partitions: Array[TxnOffsetCommitRequestPartition]
 
 
-@request(ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+")
+@request(ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     transactional_id: String
     group_id: String
@@ -38,11 +51,12 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    name: String
+    name: String = field("0-5", default="")
+    topic_id: Uuid = field("6+", default=NIL_UUID)
     partitions: Array[TxnOffsetCommitResponsePartition]
 
 
-@response(ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+")
+@response(ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     throttle_time_ms: Int32
     topics: Array[TxnOffsetCommitResponseTopic]

@@ -1,0 +1,25 @@
+"""StreamsGroupHeartbeat: a member of a streams group joins, stays or leaves (KIP-1071)."""
+
+from penstock.broker.asking import ask
+from penstock.broker.broker import Broker
+from penstock.broker.call import Call
+from penstock.broker.registry import handles
+from penstock.foundation.errors import PenstockError
+from penstock.wire.keys import ApiKey
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+
+
+@handles(ApiKey.STREAMS_GROUP_HEARTBEAT)
+def streams_group_heartbeat(request: StreamsGroupHeartbeatRequest, call: Call, broker: Broker) -> None:
+    ask(broker.groups, request.group_id, request, call, _refused)
+
+
+def _refused(error: PenstockError) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=error.code,
+        error_message=error.message,
+        member_id="",
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )

@@ -1,0 +1,28 @@
+"""Checks and creates topics, whoever asks for them: CreateTopics, or a streams group."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.config_admin import check_topic_configs
+from penstock.broker.internal_topics import adopt_request
+from penstock.broker.views.administration import check_no_ad_hoc
+from penstock.cluster.administration import create_topic
+from penstock.cluster.image import Topic
+from penstock.cluster.topics import NewTopic, check_create
+from penstock.foundation.ids import INTERNAL_TOPICS
+
+
+def check_new_topic(broker: Broker, wanted: NewTopic) -> NewTopic:
+    """Returns the topic as it would be created. Raises what Kafka would answer."""
+    if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.image.by_name:
+        wanted = adopt_request(wanted, broker)
+    check_no_ad_hoc(wanted.name)
+    check_topic_configs(wanted.configs, broker.configs)
+    check_create(broker.image, wanted, broker.topic_defaults())
+    return wanted
+
+
+async def create_checked(broker: Broker, wanted: NewTopic) -> Topic:
+    """Creates a topic, and returns it once it is there. Raises what Kafka would answer."""
+    wanted = check_new_topic(broker, wanted)
+    topic_id = broker.new_topic_id()
+    await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
+    return broker.image.topics[topic_id]

@@ -1,0 +1,408 @@
+"""One streams group (KIP-1071): the broker assigns the tasks of a Kafka Streams application to its members, and
+creates the topics that it needs. Pure, and a part of the coordinator's state machine: see foundation/decision.py.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from penstock.cluster.image import ClusterImage
+from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.timers import Timers
+from penstock.groups.changes import Draft
+from penstock.groups.commands import CreateStreamsTopics
+from penstock.groups.consumer import REBALANCE, RETRY_MS, SESSION, TARGET
+from penstock.groups.consumer_members import JOINING
+from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.group import log_expired
+from penstock.groups.reconciling import Course, reconcile
+from penstock.groups.settings import GroupSettings
+from penstock.groups.streams import records
+from penstock.groups.streams.answers import is_full, statuses
+from penstock.groups.streams.commits import check_commit, check_fetch
+from penstock.groups.streams.describing import describe_streams_group
+from penstock.groups.streams.endpoints import endpoint_partitions
+from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.streams.members import StreamsMember
+from penstock.groups.streams.requests import check_epoch, owned_in, task_ids, topology_record, updated
+from penstock.groups.streams.state import StreamsState
+from penstock.groups.streams.target import is_large, new_target, shares_of
+from penstock.groups.streams.tasks import NO_TASKS, Role, Tasks
+from penstock.groups.streams.topology import Configured, configure, source_topics
+from penstock.groups.targeting import SOON_MS, Targeting
+from penstock.wire.messages.streams_group_describe import DescribedGroup
+from penstock.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Topology,
+)
+
+DELAY: Final = "initial-delay"
+"""The timer of a new group that waits for more members before it assigns anything."""
+STANDBY_REPLICAS: Final = "num.standby.replicas"
+
+
+class StreamsGroup:
+    """All members of one group, their topology, their target, and how far each has come."""
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        settings: Callable[[], GroupSettings],
+        image: Callable[[], ClusterImage],
+        timers: Timers[tuple[str, str, str]],
+    ) -> None:
+        self.group_id: Final = group_id
+        self._settings = settings
+        self._image = image
+        self._timers = timers
+        self.state: Final = StreamsState()
+        """To be read; only `apply_record` changes it."""
+        self._targeting = Targeting(group_id, records, self._shares)
+        self._configured: tuple[ClusterImage | None, object, Configured | None] = (None, None, None)
+        """What the topology comes to, and by which image and topology that was found."""
+        self._shutdown_by: str | None = None
+        """The member that asked for the whole application to be shut down. Not persisted, as in Kafka."""
+        self.creation_error: str | None = None
+        """Why topics that the application needs could not be created. Not persisted: it is tried again and again."""
+        self._endpoint_epoch = 0
+        """Counts changes of what members with an endpoint hold. Not persisted: members compare for inequality."""
+
+    # -- what holds
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._settings()
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.state.members
+
+    @property
+    def state_name(self) -> str:
+        """Empty, NotReady, Assigning, Reconciling, Stable or Dead."""
+        return self.state.name
+
+    def subscribes_to(self, topic: str) -> bool:
+        if self.is_empty or self.state.topology is None:
+            return False
+        return any(topic in source_topics(one) for one in self.state.topology.subtopologies)
+
+    def check_commit(
+        self, member_id: str, epoch: int, instance_id: str | None, partitions: Collection[tuple[bytes, int]]
+    ) -> None:
+        """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets."""
+        check_commit(self.state, self.image, member_id, epoch, partitions)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        check_fetch(self.state, member_id, epoch)
+
+    def describe(self) -> DescribedGroup:
+        return describe_streams_group(self.group_id, self.state)
+
+    def member(self, member_id: str) -> StreamsMember:
+        """Raises UnknownMemberId."""
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id!r} is no member of streams group {self.group_id!r}; it has to join")
+        return member
+
+    # -- records
+
+    def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
+        """A record was persisted, or is read back: the only place that changes what the group remembers."""
+        self.state.apply(kind, key, value)
+        if kind == records.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+            member = self.state.members.get(key.member_id)
+            if member is None or not member.must_revoke:
+                self._timers.cancel(self._timer(REBALANCE, key.member_id))
+        elif kind == records.STREAMS_GROUP_MEMBER_METADATA and value is None:
+            self._timers.cancel(self._timer(SESSION, key.member_id))
+            if not self.state.members:
+                self._shutdown_by = None
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything was read back: members have as long to be heard of as if they had just been."""
+        for member in self.state.members.values():
+            self._expect(member.member_id, now_ms)
+            if member.must_revoke:
+                self._expect_revocation(member, now_ms)
+
+    def tombstones(self) -> tuple[StateRecord, ...]:
+        """What removes the group."""
+        changes = records.without_members(self.group_id, self.state.members)
+        changes += records.without_group(self.group_id)
+        return tuple(map(records.to_record, changes))
+
+    # -- heartbeats
+
+    def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        """A member joins, stays or leaves; what it says makes sense (`check_heartbeat`).
+
+        Raises Kafka's errors, and then nothing has changed.
+        """
+        if ask.body.member_epoch < JOINING:
+            return self._leave(ticket, ask.body)
+        return self._stay(ticket, ask, now_ms)
+
+    def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+        request: StreamsGroupHeartbeatRequest = ask.body
+        draft = Draft(self.state, records.to_record)
+        owned = owned_in(request)
+        before = self._admit(request, owned)
+        is_first = not self.state.members
+        member = updated(before, ask)
+        is_urgent = member.member_id not in self.state.members or member != before
+        if is_urgent:
+            draft.put(records.member_metadata(self.group_id, member))
+        if request.topology is not None:
+            is_urgent |= self._take_topology(draft, request.topology, is_first)
+        configured = self._configure(draft.state)
+        if configured.invalid is not None:
+            raise StreamsInvalidTopology(configured.invalid)
+        self._resolve(draft, configured, is_urgent)
+        if is_first:
+            self._delay(draft, now_ms)
+        self._aim(draft, configured, now_ms)
+        after = self._reconciled(draft, member, owned, now_ms)
+        self._expect(after.member_id, now_ms)
+        if request.shutdown_application and self._shutdown_by is None:
+            self._shutdown_by = after.member_id
+        response = self._response(draft.state, request, before, after, configured)
+        effects = (
+            (CreateStreamsTopics(group_id=self.group_id, topics=configured.missing),) if configured.missing else ()
+        )
+        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
+
+    def _admit(self, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
+        """The member that speaks, or the one that it becomes now."""
+        if request.member_epoch == JOINING and request.member_id not in self.state.members:
+            size_max = self.settings.streams_size_max
+            if len(self.state.members) >= size_max:
+                raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
+            return StreamsMember(member_id=request.member_id)
+        member = self.member(request.member_id)
+        check_epoch(member, request, owned)
+        return member
+
+    def _take_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
+        """Returns whether the group has a new topology. All members have the same one. A member with an older one is
+        told so; a different one is taken once the group is empty."""
+        known, wanted = self.state.topology, records.topology(self.group_id, topology_record(given))
+        if known is not None:
+            if records.to_record(records.topology(self.group_id, known)).value == records.to_record(wanted).value:
+                return False
+            if not is_first and known.epoch > given.epoch:
+                return False  # the member is told that it is out of date
+            if not is_first:
+                raise InvalidRequest(
+                    f"the topology differs from that of the members of group {self.group_id!r}; "
+                    "stop all of them before you start the new version, or give it another application.id"
+                )
+        draft.put(wanted)
+        return True
+
+    def _configure(self, state: StreamsState) -> Configured:
+        """What the topology comes to with the topics that there are. Found again only if one of them has changed."""
+        assert state.topology is not None, "a group has the topology of its first member"
+        image, topology, found = self._configured
+        if found is None or image is not self.image or topology is not state.topology:
+            found = configure(state.topology, self.image)
+            if not found.missing:
+                self.creation_error = None
+            self._configured = (self.image, state.topology, found)
+        return found
+
+    def _resolve(self, draft: Draft[StreamsState], configured: Configured, is_urgent: bool) -> None:
+        """A new group epoch if anything has changed that the target depends on."""
+        state = draft.state
+        assert state.topology is not None
+        validated = state.topology.epoch if configured.is_ready else -1
+        configs = ((STANDBY_REPLICAS, str(self.settings.streams_standby_replicas)),)
+        known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
+        if is_urgent or known != (configured.metadata_hash, validated, configs):
+            epoch = state.epoch + 1
+            draft.put(records.group_metadata(self.group_id, epoch, configured.metadata_hash, validated, configs))
+
+    def _next_epoch(self, draft: Draft[StreamsState]) -> None:
+        """A new group epoch, with all else as it was."""
+        state = draft.state
+        known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
+        draft.put(records.group_metadata(self.group_id, state.epoch + 1, *known))
+
+    # -- the target
+
+    def _delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
+        """The group has its first member: wait for others before anything is assigned. Nobody can be in epoch 0, so
+        that a new group begins with an empty target."""
+        delay_ms = self.settings.streams_initial_rebalance_delay_ms
+        if delay_ms and self._timer(DELAY, "") not in self._timers:
+            self._timers.set(self._timer(DELAY, ""), now_ms + delay_ms)
+        if not draft.state.target_epoch and delay_ms:
+            self._begin_empty(draft, now_ms)
+
+    def _begin_empty(self, draft: Draft[StreamsState], now_ms: int) -> None:
+        draft.put(records.target_epoch(self.group_id, draft.state.epoch, now_ms))
+        self._next_epoch(draft)
+
+    @property
+    def _is_delayed(self) -> bool:
+        return self._timer(DELAY, "") in self._timers
+
+    def _aim(self, draft: Draft[StreamsState], configured: Configured, now_ms: int) -> None:
+        """Let the target follow the group's epoch: at once, or in a while if the group is large or new."""
+        state = draft.state
+        if state.epoch <= state.target_epoch or self._is_delayed:
+            return
+        standbys = self.settings.streams_standby_replicas
+        if not is_large(state, configured, standbys):
+            draft.put(*new_target(self.group_id, state, configured, standbys, now_ms))
+            return
+        if not state.target_epoch:
+            self._begin_empty(draft, now_ms)
+        if self._timer(TARGET, "") not in self._timers:
+            self._timers.set(self._timer(TARGET, ""), now_ms)
+
+    def _shares(self) -> Any:
+        state = self.state.copy()
+        return shares_of(state, self._configure(state), self.settings.streams_standby_replicas)
+
+    def _go_on(self, now_ms: int) -> Decision:
+        """Work on the target of a large group."""
+        piece = self._targeting.go_on(self.state, {}, now_ms)
+        if piece is None:
+            return NOTHING
+        self._timers.set(self._timer(TARGET, ""), piece.again_ms)
+        return Decision(persist=tuple(map(records.to_record, piece.changes)))
+
+    def _end_delay(self, now_ms: int) -> Decision:
+        if self.is_empty:
+            return NOTHING
+        draft = Draft(self.state, records.to_record)
+        self._aim(draft, self._configure(draft.state), now_ms)
+        return Decision(persist=draft.records)
+
+    def _reconciled(
+        self, draft: Draft[StreamsState], member: StreamsMember, owned: Tasks | None, now_ms: int
+    ) -> StreamsMember:
+        """The member one step closer to its target."""
+        state = draft.state
+        if member.is_reconciled_to(state.target_epoch):
+            return member
+        course = Course(
+            epoch=state.target_epoch,
+            target=state.targets.get(member.member_id, NO_TASKS),
+            is_free=lambda task: state.is_free(task, member),
+            owned=owned,
+        )
+        before = member.standing
+        standing = reconcile(before, course)
+        if standing is before:
+            return member
+        after = member.at(standing)
+        draft.put(records.current_assignment(self.group_id, after))
+        if after.must_revoke:
+            self._expect_revocation(after, now_ms)
+        return after
+
+    # -- what a member is told
+
+    def _response(
+        self,
+        state: StreamsState,
+        request: StreamsGroupHeartbeatRequest,
+        before: StreamsMember,
+        after: StreamsMember,
+        configured: Configured,
+    ) -> StreamsGroupHeartbeatResponse:
+        is_behind = request.member_epoch != before.epoch or is_full(request)
+        is_told = is_behind or before.assigned.keys() != after.assigned.keys()
+        if is_told and after.user_endpoint is not None:
+            self._endpoint_epoch += 1
+        asks_again = self._endpoint_epoch != request.endpoint_information_epoch
+        interval_ms = self.settings.streams_heartbeat_interval_ms
+        is_aiming = state.epoch > state.target_epoch or bool(configured.missing)
+        return StreamsGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            member_id=after.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=min(interval_ms, SOON_MS) if is_aiming else interval_ms,
+            status=statuses(
+                state,
+                after,
+                configured,
+                creation_error=self.creation_error,
+                is_delayed=self._is_delayed,
+                shutdown_by=self._shutdown_by,
+            ),
+            active_tasks=task_ids(Role.ACTIVE, after.assigned.keys()) if is_told else None,
+            standby_tasks=task_ids(Role.STANDBY, after.assigned.keys()) if is_told else None,
+            warmup_tasks=() if is_told else None,
+            endpoint_information_epoch=self._endpoint_epoch,
+            partitions_by_user_endpoint=endpoint_partitions(state, configured, self.image) if asks_again else None,
+        )
+
+    # -- leaving
+
+    def _leave(self, ticket: Ticket, request: StreamsGroupHeartbeatRequest) -> Decision:
+        member = self.member(request.member_id)
+        response = StreamsGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=0,
+        )
+        return Decision(persist=self._without(member), replies=(Reply(ticket=ticket, value=response),))
+
+    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """A timer is due: a member was silent, or did not give up its tasks, for too long; or there is a target to
+        compute."""
+        if kind == TARGET:
+            return self._go_on(now_ms)
+        if kind == DELAY:
+            return self._end_delay(now_ms)
+        member = self.state.members.get(member_id)
+        if member is None or (kind == REBALANCE and not member.must_revoke):
+            return NOTHING
+        log_expired(self.group_id, member_id, kind)
+        self._timers.set(self._timer(kind, member_id), now_ms + RETRY_MS)
+        return Decision(persist=self._without(member))
+
+    def _without(self, member: StreamsMember) -> tuple[StateRecord, ...]:
+        """What removes a member. The target follows with the next heartbeat of another one."""
+        draft = Draft(self.state, records.to_record)
+        draft.put(*records.without_members(self.group_id, (member.member_id,)))
+        self._next_epoch(draft)
+        if not draft.state.members:
+            draft.put(records.target_epoch(self.group_id, draft.state.epoch, 0))
+        return draft.records
+
+    # -- topics
+
+    def topics_changed(self, now_ms: int) -> Decision:
+        """The image is a new one. What that changes for members they hear in their next heartbeats."""
+        if self.is_empty or self._configured[0] is self.image:
+            return NOTHING
+        draft = Draft(self.state, records.to_record)
+        self._resolve(draft, self._configure(draft.state), False)
+        return Decision(persist=draft.records)
+
+    # -- timers
+
+    def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
+        return (self.group_id, kind, member_id)
+
+    def _expect(self, member_id: str, now_ms: int) -> None:
+        """The member has to be heard of within its session timeout."""
+        self._timers.set(self._timer(SESSION, member_id), now_ms + self.settings.streams_session_timeout_ms)
+
+    def _expect_revocation(self, member: StreamsMember, now_ms: int) -> None:
+        """The member has to give up tasks within its rebalance timeout."""
+        self._timers.set(self._timer(REBALANCE, member.member_id), now_ms + member.rebalance_timeout_ms)

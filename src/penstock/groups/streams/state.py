@@ -1,0 +1,123 @@
+"""What a streams group remembers. All of it is in records, and `apply` is the only place that changes it."""
+
+from typing import Any
+
+from penstock.groups.consumer_members import LEAVING
+from penstock.groups.streams import records
+from penstock.groups.streams.members import NOTHING_HELD, StreamsMember
+from penstock.groups.streams.records import StreamsGroupTopologyValue, read_current, read_metadata, read_target
+from penstock.groups.streams.tasks import Role, Task, Tasks
+
+
+class StreamsState:
+    """One streams group, as its records say."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """Counts the changes of membership, of the topology, of topics and of the settings of the assignment."""
+        self.metadata_hash = 0
+        self.validated_topology_epoch = -1
+        """The epoch of the topology, once the topics are as it needs them."""
+        self.assignment_configs: tuple[tuple[str, str], ...] = ()
+        """The settings that the target depends on."""
+        self.target_epoch = 0
+        """The group epoch that the target was computed for."""
+        self.topology: StreamsGroupTopologyValue | None = None
+        self.members: dict[str, StreamsMember] = {}
+        self.targets: dict[str, Tasks] = {}
+        self.holders: dict[Task, frozenset[str]] = {}
+        """The members that hold a task, also if they have to give it up. An active task has one at most."""
+        self.is_dead = False
+
+    def copy(self) -> "StreamsState":
+        """Another one that can be changed; members and targets are values and shared."""
+        made = StreamsState()
+        made.epoch, made.metadata_hash = self.epoch, self.metadata_hash
+        made.validated_topology_epoch = self.validated_topology_epoch
+        made.assignment_configs, made.target_epoch = self.assignment_configs, self.target_epoch
+        made.topology, made.is_dead = self.topology, self.is_dead
+        made.members, made.targets, made.holders = dict(self.members), dict(self.targets), dict(self.holders)
+        return made
+
+    # -- what follows from it
+
+    @property
+    def name(self) -> str:
+        """The group's state, as Kafka's tools show it."""
+        if self.is_dead:
+            return "Dead"
+        if not self.members:
+            return "Empty"
+        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
+            return "NotReady"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def is_free(self, task: Task, member: StreamsMember) -> bool:
+        """Whether a member may take a task: no other member processes it, and none of the same process has its state
+        directory open."""
+        others = self.holders.get(Task(Role.ACTIVE, task.subtopology_id, task.partition), frozenset())
+        for role in Role:
+            for member_id in self.holders.get(task.as_role(role), ()):
+                if member_id != member.member_id and self.members[member_id].process_id == member.process_id:
+                    return False
+        return task.role is Role.STANDBY or others <= {member.member_id}
+
+    # -- changing it
+
+    def apply(self, kind: int, key: Any, value: Any | None) -> None:
+        """A record holds from now on. What a compacted log has lost is not missed: any order will do."""
+        match kind:
+            case records.STREAMS_GROUP_METADATA:
+                self.is_dead = value is None
+                self.epoch = value.epoch if value else 0
+                self.metadata_hash = value.metadata_hash if value else 0
+                self.validated_topology_epoch = value.validated_topology_epoch if value else -1
+                configs = (value.last_assignment_configs or ()) if value else ()
+                self.assignment_configs = tuple((entry.key, entry.value) for entry in configs)
+            case records.STREAMS_GROUP_TOPOLOGY:
+                self.topology = value
+            case records.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA:
+                self.target_epoch = value.assignment_epoch if value else 0
+            case records.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER:
+                if value is None:
+                    self.targets.pop(key.member_id, None)
+                else:
+                    self.targets[key.member_id] = read_target(value)
+            case records.STREAMS_GROUP_MEMBER_METADATA:
+                if value is None:
+                    self._put(self.members.get(key.member_id), None)
+                else:
+                    member = self._member(key.member_id)
+                    self._put(member, read_metadata(member, value))
+            case records.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+                if value is not None:
+                    member = self._member(key.member_id)
+                    self._put(member, read_current(member, value))
+                elif key.member_id in self.members:
+                    member = self.members[key.member_id]
+                    self._put(member, member._replace(epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD))
+
+    def _member(self, member_id: str) -> StreamsMember:
+        return self.members.get(member_id) or StreamsMember(member_id=member_id)
+
+    def _put(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
+        """A member in the place of what it was, and with it all that is found by it."""
+        if old is not None:
+            if new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
+                for task in (*old.assigned, *old.revoking):
+                    self._hold(task, self.holders.get(task, frozenset()) - {old.member_id})
+            self.members.pop(old.member_id, None)
+        if new is not None:
+            for task in (*new.assigned, *new.revoking):
+                self._hold(task, self.holders.get(task, frozenset()) | {new.member_id})
+            self.members[new.member_id] = new
+
+    def _hold(self, task: Task, member_ids: frozenset[str]) -> None:
+        if member_ids:
+            self.holders[task] = member_ids
+        else:
+            self.holders.pop(task, None)
