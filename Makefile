@@ -61,9 +61,9 @@ chaos: $(STAMP)
 spark: $(STAMP)
 	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py
 
-# Other people's releases of what we depend on.
+# Other people's releases of what we depend on, and real applications in other languages. What is not installed is skipped.
 compatibility: $(STAMP)
-	$(BIN)/pytest -m slow tests/unit/views
+	$(BIN)/pytest -m slow tests/unit/views tests/compatibility
 
 # What one hostile client costs the others, case by case, with the worst stall of the event loop.
 hostile: $(STAMP)
