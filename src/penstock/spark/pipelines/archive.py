@@ -13,6 +13,7 @@ from penstock.client.metadata import TopicInfo
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.pipelines.clusters import describe_topics, trim
 from penstock.spark.pipelines.document import Problem
+from penstock.spark.pipelines.json_values import from_json
 from penstock.spark.pipelines.lake import FORMATS, OURS, Lake, added, ends_of, open_lake
 from penstock.spark.pipelines.options import choice, flag, number, option, schema, size, text, topics
 from penstock.spark.pipelines.pipeline import AT_LEAST_ONCE, Need, Pipeline, Report, Run, Sheet, Streaming
@@ -104,7 +105,7 @@ def rows(raw: "DataFrame", fields: "StructType | None") -> "DataFrame":
     if fields is None:
         return found
     # A value that is no JSON has empty fields here, and is kept as it is beside them.
-    value = fn.from_json(fn.col("value").cast("string"), fields, {"mode": "PERMISSIVE"})
+    value = from_json(fn.col("value").cast("string"), fields, {"mode": "PERMISSIVE"})
     return (
         found.withColumn("_fields", value)
         .select("*", *(fn.col(f"_fields.`{field.name}`").alias(f"value_{field.name}") for field in fields.fields))

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.pipelines.json_values import from_json
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
@@ -125,7 +127,7 @@ def letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = 
     )
     found = found.withColumns({ATTRIBUTES: _attributes()} | (_of_queue() if of_queue else _of_share_group()))
     if fields is not None:
-        found = found.withColumn("json", fn.from_json(fn.col(VALUE), fields, {"mode": "PERMISSIVE"}))
+        found = found.withColumn("json", from_json(fn.col(VALUE), fields, {"mode": "PERMISSIVE"}))
     return found
 
 

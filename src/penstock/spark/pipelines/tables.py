@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.clusters import held_ranges, list_topics
 from penstock.spark.pipelines.document import Problem
+from penstock.spark.pipelines.json_values import from_json
 from penstock.spark.pipelines.lake import find_lake
 from penstock.spark.pipelines.options import (
     Written,
@@ -206,7 +207,7 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
     marked = StructType([*fields.fields, StructField("_corrupt", StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
     value = raw["value"].cast("string")
-    found = raw.withColumn("_value", fn.from_json(value, marked, options))
+    found = raw.withColumn("_value", from_json(value, marked, options))
     corrupt: Column = fn.col("_value._corrupt")
     # A value that is null deletes a key: it has no fields, and is not corrupt.
     if on_corrupt == "drop":
