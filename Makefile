@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # So pip need not compile what nobody uses, which takes it half a minute of CPU.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile compatibility clean
+.PHONY: demo docs test test-others test-spark collected lint bench serve simulate chaos spark fuzz hostile compatibility clean
 
 $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/penstock/records/*.pyx src/penstock/records/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
@@ -74,6 +74,10 @@ fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$(or $(SECONDS_EACH),300)
 	$(BIN)/python tests/fuzz/fuzz_records.py -max_total_time=$(or $(SECONDS_EACH),300)
 	$(BIN)/python tests/fuzz/fuzz_sqs.py -max_total_time=$(or $(SECONDS_EACH),300)
+
+# Writes the lists of APIs and settings into the documentation.
+docs: $(STAMP)
+	$(BIN)/python -m penstock.reference
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
