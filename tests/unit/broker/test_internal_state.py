@@ -9,6 +9,7 @@ from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.groups import records
 from penstock.groups.records import GroupKey, MemberKey, OffsetCommitKey, RegularExpressionKey
 from penstock.groups.state_keys import KEYS
+from penstock.groups.streams import records as streams_records
 from penstock.replication.runtimes import java_hash
 from penstock.transactions.records import DECIDED, TRANSACTION, DecidedKey, TransactionKey
 from penstock.wire.state import state_record
@@ -46,7 +47,7 @@ def test_every_record_of_a_group_belongs_where_its_coordinator_is(kind: int) -> 
 def test_every_kind_of_record_that_groups_write_is_known() -> None:
     numbers = {
         value
-        for name, value in vars(records).items()
+        for name, value in [*vars(records).items(), *vars(streams_records).items()]
         if name.isupper() and isinstance(value, int) and "VERSION" not in name
     }
     assert set(KEYS) == numbers

@@ -88,7 +88,7 @@ def bare_sample(cls: type, version: int) -> Any:
 
 def _sample_primitive(field: Field, number: int) -> Any:
     if field.name.endswith("error_code"):
-        return number if number < 130 else number % 100  # larger ones are no codes of Kafka
+        return number if number < 130 else 1 + number % 100  # larger ones are no codes of Kafka
     if field.kind == "string":
         return f"{field.name}-ü{number}"
     if field.kind in ("bytes", "records"):
@@ -100,7 +100,7 @@ def _sample_primitive(field: Field, number: int) -> Any:
     if field.kind == "float64":
         return number + 0.5
     value = _SAMPLE_INTS.get(field.kind, 10**12) + number
-    return value if field.kind != "int8" or value < 128 else value % 100
+    return value if field.kind != "int8" or value < 128 else 1 + value % 100
 
 
 # Seeded random instances, which the oracles can say too.
