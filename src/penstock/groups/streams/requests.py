@@ -21,6 +21,9 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 
 TAGS_MAX: Final = 100
+SUBTOPOLOGIES_MAX: Final = 500
+TOPICS_MAX: Final = 2000
+"""Named by the subtopologies of a topology, all together."""
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
@@ -66,6 +69,11 @@ def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:
 
 def _check_topology(topology: Topology) -> None:
     ids = [one.subtopology_id for one in topology.subtopologies]
+    if len(ids) > SUBTOPOLOGIES_MAX:
+        raise StreamsInvalidTopology(f"the topology has {len(ids)} subtopologies; {SUBTOPOLOGIES_MAX} are allowed")
+    topics = sum(map(_topic_count, topology.subtopologies))
+    if topics > TOPICS_MAX:
+        raise StreamsInvalidTopology(f"the topology names {topics} topics; {TOPICS_MAX} are allowed")
     if len(set(ids)) != len(ids):
         raise StreamsInvalidTopology("two subtopologies have the same id")
     for one in topology.subtopologies:
@@ -81,6 +89,11 @@ def _check_topology(topology: Topology) -> None:
                 )
         _check_topics(one)
         _check_copartition(one)
+
+
+def _topic_count(one: Subtopology) -> int:
+    internal = len(one.repartition_source_topics) + len(one.state_changelog_topics)
+    return len(one.source_topics) + len(one.repartition_sink_topics) + internal
 
 
 def _check_topics(one: Subtopology) -> None:

@@ -15,8 +15,8 @@ from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 from penstock.groups.subscriptions import metadata_hash
 
-TASKS_MAX: Final = 50_000
-"""Of one group, standby tasks not counted. Kafka has no limit; the tasks of a group are assigned by one broker."""
+TASKS_MAX: Final = 10_000
+"""Of one group, standby tasks not counted. Kafka has no limit; here one event loop assigns the tasks of a group."""
 NAMES_SHOWN: Final = 3
 
 
