@@ -1,4 +1,4 @@
-"""Checks and creates topics, whoever asks for them: CreateTopics, or a streams group."""
+"""Checks and creates topics, for CreateTopics and for streams groups."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.config_admin import check_topic_configs

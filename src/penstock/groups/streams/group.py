@@ -238,8 +238,8 @@ class StreamsGroup:
     # -- the target
 
     def _delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
-        """The group has its first member: wait for others before anything is assigned. Nobody can be in epoch 0, so
-        that a new group begins with an empty target."""
+        """The group has its first member: wait for others before anything is assigned. A member has an epoch above 0,
+        so that a new group begins with an empty target."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms and self._timer(DELAY, "") not in self._timers:
             self._timers.set(self._timer(DELAY, ""), now_ms + delay_ms)
