@@ -57,6 +57,9 @@ class Sent:
     """Somebody asked for that; it may be or not."""
     is_replaced: bool = False
     """Another message was taken under its id, though it was sent of late."""
+    is_void: bool = False
+    """It was sent before a power loss with flush=os, which may also have taken back a purge of an older message with
+    its id: that is then the one that holds the id, and for less long."""
 
 
 class QueueDiskRun:
@@ -243,7 +246,8 @@ class QueueDiskRun:
         if node.partition.log.end_offset > end:
             self._place(uid, end)
             for other in self._sent.values():
-                if other is not sent and other.deduplication_id == name and now_ms - other.sent_ms < self.window_ms:
+                is_late = now_ms - other.sent_ms < self.window_ms and not other.is_void
+                if other is not sent and other.deduplication_id == name and is_late:
                     assert other.is_purged or not other.is_acked, f"TakenOnce: {sent} is taken after {other}"
                     other.is_replaced = True
 
@@ -363,6 +367,7 @@ class QueueDiskRun:
             self._purged_to = 0
             for sent in self._sent.values():
                 sent.is_acked = sent.is_deleted = sent.is_replaced = False
+                sent.is_void = True
         self._start()
 
     def _start(self) -> None:
