@@ -1,6 +1,7 @@
 """Compilers and package managers of other languages, and the programs that they make. What is missing is skipped."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import pytest
 
@@ -20,6 +21,8 @@ KAFKA: Final = "4.3.1"
 STEP_S: Final = 0.05
 PATIENCE_S: Final = 180.0
 STOP_S: Final = 60.0
+FIRST_BUILD_S: Final = 1200.0
+"""For downloading and compiling packages on a busy machine; later runs use the cache."""
 
 
 def require(program: str) -> str:
@@ -30,9 +33,22 @@ def require(program: str) -> str:
     return found
 
 
-def run(command: Sequence[str], folder: Path, timeout_s: float = 600.0) -> str:
-    """Runs a command to its end and returns what it says. AssertionError, with all of it, if it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)
+def run(
+    command: Sequence[str], folder: Path, timeout_s: float = 600.0, environment: Mapping[str, str] | None = None
+) -> str:
+    """Runs a command to its end and returns what it says. AssertionError, with all of it, if it fails.
+
+    `environment`: variables on top of this process's own.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
     assert done.returncode == 0, f"{' '.join(command)} in {folder}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -76,7 +92,49 @@ def java(classpath: str, main: str, *arguments: str) -> list[str]:
     return [require("java"), "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", classpath, main, *arguments]
 
 
+# -- Go
+
+
+def go_binary(name: str) -> str:
+    """Compiles `go/<name>.go` with the modules that go.mod pins; returns the path of the program."""
+    go = require("go")
+    binary = CACHE / "go-programs" / name
+    # By default Go makes its downloads read-only, so that the environment could not be deleted with them.
+    caches = {"GOMODCACHE": str(CACHE / "go-modules"), "GOCACHE": str(CACHE / "go-build"), "GOFLAGS": "-modcacherw"}
+    # The compiler compares the sources with its own cache: an unchanged program is not compiled again.
+    command = [go, "build", "-mod=readonly", "-o", str(binary), f"{name}.go"]
+    run(command, HERE / "go", FIRST_BUILD_S, caches)
+    return str(binary)
+
+
+# -- JavaScript
+
+
+def node_modules() -> dict[str, str]:
+    """Installs the packages that js/package.json pins; returns the environment in which programs find them."""
+    npm = require("npm")
+    pinned = (HERE / "js" / "package.json").read_bytes()
+    folder = CACHE / f"js-{hashlib.sha256(pinned).hexdigest()[:12]}"
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_bytes(pinned)
+        run([npm, "install", "--ignore-scripts", "--no-audit", "--no-fund"], folder, FIRST_BUILD_S)
+        (folder / "complete").touch()
+    return {"NODE_PATH": str(folder / "node_modules")}
+
+
+def node(name: str, *arguments: str) -> list[str]:
+    """The command that runs `js/<name>.js`."""
+    return [require("node"), str(HERE / "js" / f"{name}.js"), *arguments]
+
+
 # -- programs
+
+
+def values(name: str, text: str) -> list[Any]:
+    """The JSON values of all lines `<name> <value>`. The last line counts only if it is complete."""
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    return [json.loads(line.removeprefix(f"{name} ")) for line in lines if line.startswith(f"{name} ")]
 
 
 class Program:
@@ -117,6 +175,10 @@ class Program:
     @property
     def lines(self) -> list[str]:
         return self.log.read_text(errors="replace").splitlines()
+
+    def values(self, name: str) -> list[Any]:
+        """The JSON values of the lines `<name> <value>` printed until now."""
+        return values(name, self.log.read_text(errors="replace"))
 
     def wait_line(self, text: str, timeout_s: float = PATIENCE_S) -> str:
         """The last line that contains a text, once there is one."""
@@ -161,3 +223,33 @@ class Program:
         if self._out is not None:
             self._out.close()
             self._out = None
+
+
+class Application:
+    """A program with commands, pointed at one address: `<program> <command> <address> <arguments>`."""
+
+    def __init__(
+        self, program: Sequence[str], address: str, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._program, self._address, self._folder = program, address, folder
+        self._environment = environment
+        self._started: list[Program] = []
+
+    def run(self, command: str, *arguments: object) -> str:
+        """Runs a command to its end and returns what it prints."""
+        return run(self._command(command, arguments), self._folder, environment=self._environment)
+
+    def start(self, command: str, *arguments: object) -> Program:
+        """Starts a command that runs until it is stopped or killed."""
+        log = self._folder / f"{command}-{len(self._started)}.log"
+        program = Program(self._command(command, arguments), log, environment=self._environment)
+        self._started.append(program)
+        return program.start()
+
+    def _command(self, command: str, arguments: Sequence[object]) -> list[str]:
+        return [*self._program, command, self._address, *map(str, arguments)]
+
+    def end(self) -> None:
+        """Kills every program that still runs."""
+        for program in self._started:
+            program.kill()
