@@ -85,7 +85,8 @@ public class AdminCalls {
             set("cleanup.policy", "compact"),
             new AlterConfigOp(new ConfigEntry("retention.ms", null), AlterConfigOp.OpType.DELETE)))).all().get();
         admin.incrementalAlterConfigs(Map.of(resource, List.of(
-            new AlterConfigOp(new ConfigEntry("cleanup.policy", "delete"), AlterConfigOp.OpType.APPEND)))).all().get();
+            new AlterConfigOp(new ConfigEntry("cleanup.policy", "delete"), AlterConfigOp.OpType.APPEND))))
+            .all().get();
         say("incrementalAlterConfigs", shown(config(admin, resource).get("cleanup.policy"))
             + ", " + shown(config(admin, resource).get("retention.ms")));
         say("incrementalAlterConfigs to nonsense", failure(admin.incrementalAlterConfigs(
@@ -101,7 +102,8 @@ public class AdminCalls {
             }
         }
         say("listOffsets", offset(admin, OffsetSpec.earliest()) + " " + offset(admin, OffsetSpec.latest())
-            + " " + offset(admin, OffsetSpec.forTimestamp(1_000_042)) + " " + offset(admin, OffsetSpec.maxTimestamp()));
+            + " " + offset(admin, OffsetSpec.forTimestamp(1_000_042))
+            + " " + offset(admin, OffsetSpec.maxTimestamp()));
         say("deleteRecords", admin.deleteRecords(Map.of(FIRST, RecordsToDelete.beforeOffset(30)))
             .lowWatermarks().get(FIRST).get().lowWatermark());
         say("listOffsets after deleteRecords", offset(admin, OffsetSpec.earliest()));

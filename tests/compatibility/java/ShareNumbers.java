@@ -36,7 +36,8 @@ public class ShareNumbers {
                     Thread.sleep(Long.MAX_VALUE);
                 }
                 for (ConsumerRecord<String, String> record : records) {
-                    consumer.acknowledge(record, isRejected(record) ? AcknowledgeType.REJECT : AcknowledgeType.ACCEPT);
+                    consumer.acknowledge(
+                        record, isRejected(record) ? AcknowledgeType.REJECT : AcknowledgeType.ACCEPT);
                 }
                 Map<TopicIdPartition, Optional<KafkaException>> results = consumer.commitSync();
                 results.forEach((partition, error) ->
