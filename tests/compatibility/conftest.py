@@ -15,6 +15,10 @@ SETTINGS = {
     "transaction.state.log.num.partitions": 4,
     # So that a member that was killed is missed soon.
     "group.consumer.session.timeout.ms": 6000,
+    "group.share.min.session.timeout.ms": 1000,
+    "group.share.session.timeout.ms": 6000,
+    "group.share.min.heartbeat.interval.ms": 100,
+    "group.share.heartbeat.interval.ms": 500,
     "group.streams.initial.rebalance.delay.ms": 500,
     "group.streams.min.session.timeout.ms": 1000,
     "group.streams.session.timeout.ms": 6000,
