@@ -28,7 +28,7 @@ from penstock.groups.streams.requests import check_epoch, owned_in, task_ids, to
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.target import is_large, new_target, shares_of
 from penstock.groups.streams.tasks import NO_TASKS, Role, Tasks
-from penstock.groups.streams.topology import Configured, configure, source_topics
+from penstock.groups.streams.topology import UNKNOWN, Configured, configure, source_topics
 from penstock.groups.targeting import SOON_MS, Targeting
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import (
@@ -162,6 +162,8 @@ class StreamsGroup:
             draft.put(records.member_metadata(self.group_id, member))
         if request.topology is not None:
             is_urgent |= self._take_topology(draft, request.topology, is_first)
+        if draft.state.topology is None:  # its record could not be read: members bring it when they join
+            raise UnknownMemberId(f"the topology of streams group {self.group_id!r} is not known; join again")
         configured = self._configure(draft.state)
         if configured.invalid is not None:
             raise StreamsInvalidTopology(configured.invalid)
@@ -209,7 +211,8 @@ class StreamsGroup:
 
     def _configure(self, state: StreamsState) -> Configured:
         """What the topology comes to with the topics that there are. Found again only if one of them has changed."""
-        assert state.topology is not None, "a group has the topology of its first member"
+        if state.topology is None:
+            return UNKNOWN
         image, topology, found = self._configured
         if found is None or image is not self.image or topology is not state.topology:
             found = configure(state.topology, self.image)
@@ -221,8 +224,7 @@ class StreamsGroup:
     def _resolve(self, draft: Draft[StreamsState], configured: Configured, is_urgent: bool) -> None:
         """A new group epoch if anything has changed that the target depends on."""
         state = draft.state
-        assert state.topology is not None
-        validated = state.topology.epoch if configured.is_ready else -1
+        validated = state.topology.epoch if state.topology is not None and configured.is_ready else -1
         configs = ((STANDBY_REPLICAS, str(self.settings.streams_standby_replicas)),)
         known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
         if is_urgent or known != (configured.metadata_hash, validated, configs):

@@ -69,6 +69,10 @@ class Configured:
         return self.problem is None and self.invalid is None
 
 
+UNKNOWN: Final = Configured(task_counts={}, stateful=frozenset(), metadata_hash=0, invalid="it is not known")
+"""Of a group whose topology could not be read."""
+
+
 def source_topics(subtopology: Subtopology) -> Iterable[str]:
     """All topics that a subtopology reads."""
     yield from subtopology.source_topics

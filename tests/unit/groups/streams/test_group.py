@@ -7,6 +7,7 @@ from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.groups.consumer_errors import FencedMemberEpoch, StaleMemberEpoch
 from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
 from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.streams.records import STREAMS_GROUP_TOPOLOGY
 from penstock.groups.streams.requests import check_heartbeat
 from penstock.groups.streams.topology import Status
 from penstock.wire.messages.streams_group_heartbeat import (
@@ -15,6 +16,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
     TaskIds,
     TaskOffset,
 )
+from penstock.wire.state import kind_of
 from tests.simulation.consumer_machine import topic_of
 from tests.simulation.streams_machine import StreamsMachine
 
@@ -220,6 +222,19 @@ def test_a_topology_that_makes_no_sense_is_refused(given: object, text: str) -> 
 def test_a_request_that_makes_no_sense_is_refused(request_: object, text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         check_heartbeat(request_)  # type: ignore[arg-type]
+
+
+def test_a_group_whose_topology_could_not_be_read_gets_it_from_members_that_join_again() -> None:
+    machine = machine_of(READY)
+    joined(machine, "a")
+    machine.log = [record for record in machine.log if kind_of(record.key) != STREAMS_GROUP_TOPOLOGY]
+    machine.restart(NOW_MS)
+    assert machine.group.state_name == "NotReady"
+    assert not machine.group.subscribes_to("words")
+    machine.set_image(image(words=4, app_r=4, app_c=4), NOW_MS)
+    assert isinstance(machine.ask(beat("a", 1), NOW_MS), UnknownMemberId)
+    joined(machine, "a")
+    assert machine.group.state_name == "Stable"
 
 
 # -- staying and leaving
