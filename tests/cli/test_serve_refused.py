@@ -171,6 +171,7 @@ FILES = [
     ("[broker.log]\nretention = 5", "[broker] has a table 'log', expected settings; a name with dots is written in"),
     ('[broker]\n"log.retention.ms" = [1]', '[broker] "log.retention.ms" = [1] is not allowed; expected a string'),
     ("listen", "is not a TOML file: "),
+    pytest.param("listen = " + "[" * 100_000, "is nested too deeply", id="deep"),
 ]
 MORE = [
     (

@@ -136,8 +136,15 @@ def test_a_process_that_is_killed_again_and_again_loses_and_doubles_nothing(
             program.line()
         program.signal(signal.SIGKILL)
         program.end()
-    run_to_the_end(PROCESS, *arguments, folder=tmp_path)
-    assert all_of(mq, target) == list(range(300))
+
+    def everything_is_there() -> bool:
+        """A program ends when nothing has come for a moment, which need not be the end."""
+        run_to_the_end(PROCESS, *arguments, folder=tmp_path)
+        found = all_of(mq, target)
+        assert len(found) == len(set(found)), "something was published twice"
+        return found == list(range(300))
+
+    wait_until(everything_is_there, "everything is published")
 
 
 # -- effects elsewhere

@@ -124,6 +124,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
             "totals.yaml:15:1: 'trigger' is there twice; first in line 14",
         ),
         ("name: totals", "name: [totals", "totals.yaml:2:10: is not YAML"),
+        pytest.param("name: totals", "name: " + "[" * 20_000, "is nested too deeply", id="deep"),
         ("  orders:\n", "  my orders:\n", "'my orders' cannot be the name of a table"),
         ("sql: |", "python: orders.py\nsql: |", "it has both sql and python"),
     ],

@@ -126,7 +126,7 @@ class Received:
         """
         try:
             return json.loads(self.value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidValue(f"{self._what} is not JSON ({error}); job.value has its bytes") from error
 
     @property

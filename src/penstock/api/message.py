@@ -111,7 +111,7 @@ class Message:
         """
         try:
             return json.loads(self._some_value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             kind = (self.header(CONTENT_TYPE) or b"not told").decode(errors="replace")
             raise InvalidValue(
                 f"{self._where} is not JSON ({error}); its content-type is {kind}; message.value has its bytes"

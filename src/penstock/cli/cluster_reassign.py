@@ -40,6 +40,8 @@ def read_plan(text: str) -> Wanted:
         plan: Any = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(plan, dict) or plan.get("version") != 1 or not isinstance(plan.get("partitions"), list):
         raise ValueError('expected {"version": 1, "partitions": [{"topic": …, "partition": …, "replicas": […]}, …]}')
     wanted: Wanted = {}

@@ -93,6 +93,8 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not text in UTF-8, which a TOML file is") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not a TOML file: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{file} is nested too deeply") from error
     unknown = sorted(found.keys() - KEYS.keys() - {BROKER})
     if unknown:
         known = ", ".join(sorted(KEYS))

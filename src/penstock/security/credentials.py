@@ -71,6 +71,8 @@ def parse_credentials(text: str) -> Credentials:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else "it"
         raise InvalidCredentials(f"{where} is neither YAML nor JSON") from None
+    except RecursionError:
+        raise InvalidCredentials("it is nested too deeply") from None
     if not isinstance(found, dict) or set(found) != {"keys"} or not isinstance(found["keys"], list):
         raise InvalidCredentials("expected one list named 'keys', with an access_key and a secret in each entry")
     if len(found["keys"]) > KEYS_MAX:

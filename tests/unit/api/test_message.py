@@ -22,6 +22,8 @@ def test_what_is_no_json_says_where_it_is_and_what_it_is() -> None:
         plain.json()
     with pytest.raises(InvalidValue, match="content-type is not told"):
         message(b"\xff").json()
+    with pytest.raises(InvalidValue, match="is not JSON"):
+        message(b"[" * 100_000).json()
 
 
 def test_what_is_no_text_says_so() -> None:

@@ -60,6 +60,7 @@ def test_no_secret_is_ever_shown() -> None:
         ("- a", "expected one list named 'keys'"),
         ("keys: {}", "expected one list named 'keys'"),
         ("keys: [", "line 1 is neither YAML nor JSON"),
+        pytest.param("keys: " + "[" * 20_000, "it is nested too deeply", id="deep"),
         ("keys:\n  - [1]", "key 1: expected access_key and secret, got list"),
         ("keys:\n  - secret: 12345678x", "key 1: access_key is missing"),
         ("keys:\n  - {access_key: AK1, secret: ''}", "key 1: secret is missing"),

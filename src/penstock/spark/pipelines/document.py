@@ -97,6 +97,8 @@ def read_text(text: str, file: str) -> Table:
         raise PipelineInvalid([Problem(place, f"is not YAML: {error.problem or error.context}")]) from error
     except yaml.YAMLError as error:
         raise PipelineInvalid([Problem(Place(file), f"is not YAML: {' '.join(str(error).split())}")]) from error
+    except RecursionError as error:
+        raise PipelineInvalid([Problem(Place(file), "is nested too deeply")]) from error
     if node is None:
         return Table(Place(file, 1, 1), {}, {})
     value = _convert(node, file)
@@ -136,8 +138,8 @@ def with_option(table: Table, path: str, text: str) -> Table:
     if text[:1] in "[{" and text:
         try:
             value = _convert(yaml.compose(text, Loader=yaml.SafeLoader), place.file)
-        except yaml.YAMLError as error:
-            raise PipelineInvalid([Problem(place, f"{text!r} is not YAML")]) from error
+        except (yaml.YAMLError, RecursionError) as error:
+            raise PipelineInvalid([Problem(place, f"{text[:80]!r} is not YAML")]) from error
         value = _moved(value, place)
     else:
         tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))
