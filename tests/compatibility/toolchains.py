@@ -203,7 +203,7 @@ class Program:
         assert code == 0, f"it ended with {code}:\n{self._tail}"
 
     def stop(self) -> None:
-        """Ends it in good order."""
+        """Sends SIGTERM and waits until it has ended."""
         if self._process is not None:
             self._process.terminate()
             try:

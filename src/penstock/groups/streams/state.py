@@ -59,12 +59,13 @@ class StreamsState:
     def is_free(self, task: Task, member: StreamsMember) -> bool:
         """Whether a member may take a task: no other member processes it, and none of the same process has its state
         directory open."""
-        others = self.holders.get(Task(Role.ACTIVE, task.subtopology_id, task.partition), frozenset())
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):
-                if member_id != member.member_id and self.members[member_id].process_id == member.process_id:
+                is_processed = task.role is Role.ACTIVE and role is Role.ACTIVE
+                is_near = self.members[member_id].process_id == member.process_id
+                if member_id != member.member_id and (is_processed or is_near):
                     return False
-        return task.role is Role.STANDBY or others <= {member.member_id}
+        return True
 
     # -- changing it
 
