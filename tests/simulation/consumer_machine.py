@@ -1,7 +1,7 @@
-"""Stands in for the coordinator's machine and its runtime: one consumer group, and the log that it is kept in."""
+"""Stands in for the coordinator's machine and its runtime: one group, and the log that it is kept in."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from penstock.groups.streams import target as streams_target
 from penstock.wire.state import kind_of, read_key, read_value
 
 GROUP = "readers"
+TICKET = 7
 
 
 def settings_of(**values: object) -> GroupSettings:
@@ -58,38 +59,30 @@ class Weather:
     persists: bool = True
 
 
-class ConsumerMachine:
+class GroupMachine:
     """Does what the runtime does: records are appended and applied, then replies go out; or none of it happens."""
+
+    kinds: Mapping[int, tuple[type, type]]
+    """The classes of the keys and values of its records."""
 
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
         self.image = image
         self.settings = settings or settings_of()
         self.weather = Weather()
         self.log: list[StateRecord] = []
-        self.removed: Counter[str] = Counter()
-        """How many members each kind of timer has removed."""
-        self._numbers = count(1)
         self.timers: Timers[tuple[str, str, str]] = Timers()
-        self.group = self._new_group()
+        self.group = self.new_group()
 
-    def _new_group(self) -> ConsumerGroup:
-        return ConsumerGroup(
-            group_id=GROUP,
-            settings=lambda: self.settings,
-            image=lambda: self.image,
-            timers=self.timers,
-            new_member_id=lambda client_id: f"{client_id}-{next(self._numbers)}",
-        )
+    def new_group(self) -> Any:
+        raise NotImplementedError
 
-    def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
-        """The response, the error in its place, or None if nobody will ever know."""
-        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
+    def decided(self, decide: Callable[[], Decision]) -> Any:
+        """The response, the error in its place, or None if the log did not take what was decided."""
         try:
-            check_heartbeat(ask, self.settings.consumer_assignors)
-            decision = self.group.heartbeat(7, ask, now_ms)
+            decision = decide()
         except PenstockError as error:
             return error
-        assert [reply.ticket for reply in decision.replies] == [7]
+        assert [reply.ticket for reply in decision.replies] == [TICKET]
         return decision.replies[0].value if self.carry_out(decision) else None
 
     def carry_out(self, decision: Decision) -> bool:
@@ -97,22 +90,20 @@ class ConsumerMachine:
             return False
         for record in decision.persist:
             self.log.append(record)
-            apply(self.group, record)
+            apply(self.group, record, self.kinds)
         return True
 
     def set_image(self, image: ClusterImage, now_ms: int) -> None:
         self.image = image
         self.carry_out(self.group.topics_changed(now_ms))
 
-    def wake(self, now_ms: int) -> list[str]:
-        """Do what is due; the ids of members that are no longer there."""
-        before = set(self.group.state.members)
+    def due(self, now_ms: int) -> Iterator[tuple[str, str, bool]]:
+        """Do what is due: the kind of each timer, its member, and whether something was persisted."""
         while (key := self.timers.take(now_ms)) is not None:
             group_id, kind, member_id = key
-            assert group_id == GROUP
+            assert group_id == self.group.group_id
             decision = self.group.due(kind, member_id, now_ms)
-            self.removed[kind] += self.carry_out(decision) and bool(decision.persist)
-        return sorted(before - set(self.group.state.members))
+            yield kind, member_id, self.carry_out(decision) and bool(decision.persist)
 
     def restart(self, now_ms: int, *, compacted: bool = False) -> None:
         """Another broker takes over, and knows only what the log has."""
@@ -124,16 +115,51 @@ class ConsumerMachine:
                 if last[record.key] == index and record.value is not None
             ]
         self.timers = Timers()
-        self.group = self._new_group()
+        self.group = self.new_group()
         for record in self.log:
-            apply(self.group, record)
+            apply(self.group, record, self.kinds)
         self.group.loaded(now_ms)
 
 
-def apply(group: ConsumerGroup, record: StateRecord) -> None:
+class ConsumerMachine(GroupMachine):
+    kinds = KINDS
+
+    def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
+        self.removed: Counter[str] = Counter()
+        """How many members each kind of timer has removed."""
+        self._numbers = count(1)
+        super().__init__(image, settings)
+
+    def new_group(self) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id=GROUP,
+            settings=lambda: self.settings,
+            image=lambda: self.image,
+            timers=self.timers,
+            new_member_id=lambda client_id: f"{client_id}-{next(self._numbers)}",
+        )
+
+    def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
+        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
+
+        def decide() -> Decision:
+            check_heartbeat(ask, self.settings.consumer_assignors)
+            return self.group.heartbeat(TICKET, ask, now_ms)
+
+        return self.decided(decide)
+
+    def wake(self, now_ms: int) -> list[str]:
+        """Do what is due; the ids of members that are no longer there."""
+        before = set(self.group.state.members)
+        for kind, _, is_persisted in self.due(now_ms):
+            self.removed[kind] += is_persisted
+        return sorted(before - set(self.group.state.members))
+
+
+def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]] = KINDS) -> None:
     """Decode a record, as the coordinator does, and give it to the group."""
     kind = kind_of(record.key)
-    key, value = KINDS[kind]
+    key, value = kinds[kind]
     decoded = None if record.value is None else read_value(value, record.value)
     group.apply_record(kind, read_key(key, record.key), decoded)
 
