@@ -1,13 +1,13 @@
-"""File descriptors, which segments and connections share. Those that can be refused leave some to those that cannot.
-
-A new descriptor is the lowest free number, so its number tells how many are in use.
-"""
+"""File descriptors: segments and connections share them. What can be refused leaves some to what cannot."""
 
 import os
 import resource
 from enum import IntEnum
+from typing import Final
 
 SPARE_MIN = 16
+_PROC: Final = "/proc/self/fd"
+_OPEN: Final = _PROC if os.path.exists(_PROC) else "/dev/fd"
 
 
 class Leave(IntEnum):
@@ -28,17 +28,22 @@ def limit() -> int:
 
 def is_scarce(descriptor: int, leave: Leave) -> bool:
     """Whether a descriptor that was just made is one of those that are left to others."""
-    return descriptor >= _bound(leave)
+    # A new descriptor has the lowest free number: where the kernel does not tell how many are in use, it is a guess.
+    return max(descriptor + 1, _told_in_use()) > _bound(leave)
 
 
 def room(leave: Leave) -> int:
     """How many may be made now; 0 if those that there are, are left to others."""
     try:
-        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        in_use = _told_in_use() or len(os.listdir(_OPEN))
+    except OSError:  # none is left to list them with
         return 0
-    os.close(descriptor)
-    return max(0, _bound(leave) - descriptor)
+    return max(0, _bound(leave) - in_use)
+
+
+def _told_in_use() -> int:
+    """How many descriptors are in use, in no time; 0 if the kernel does not tell (Linux does from 6.2 on)."""
+    return os.stat(_PROC).st_size if _OPEN == _PROC else 0
 
 
 def _bound(leave: Leave) -> int:

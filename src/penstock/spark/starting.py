@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 WORKER_LATE: Final = "Python worker failed to connect back"
-STARTS_MAX: Final = 5
+STARTS_MAX: Final = 20
 _INITIALIZING: Final = "Initializing"
 """Prefix of the status message while sources are starting."""
 _POLL_S: Final = 0.1
