@@ -36,6 +36,8 @@ class Deduplication:
         """As they came, which is nearly in the order of their times; some are forgotten already."""
         self._forgotten_to = 0
         """Ids of messages below this offset do not count."""
+        self._is_full_until_ms = 0
+        """Until then the log has messages whose ids are not remembered: Kafka's producers have sent too many."""
 
     def __len__(self) -> int:
         return len(self._originals)
@@ -51,32 +53,36 @@ class Deduplication:
 
     def check_room(self, now_ms: int, count: int = 1) -> None:
         """Whether so many more can be remembered. Raises TooManyDeduplicationIds."""
-        if len(self._in_order) + count > self._ids_max:
+        if self._is_full(now_ms, count):
             self.expire(now_ms)
-            if len(self._in_order) + count > self._ids_max:
+            if self._is_full(now_ms, count):
                 raise TooManyDeduplicationIds(
                     f"{len(self._in_order)} deduplication ids came within {self._window_ms // 1000} s, at most"
                     f" {self._ids_max} are remembered; send more slowly, or share the queue out"
                 )
 
+    def _is_full(self, now_ms: int, count: int) -> bool:
+        return len(self._in_order) + count > self._ids_max or now_ms < self._is_full_until_ms
+
     def add(self, group: str, deduplication_id: str, offset: int, sent_ms: int, now_ms: int) -> None:
-        """A message was appended, or is found again. What is too old, or was there before, changes nothing."""
+        """A message was appended, or is found in the log. What is too old, or purged, changes nothing.
+
+        Repeated messages are not appended: if the log has an id twice, both are originals, and the later one holds
+        the id for longer. That happens if a purge between them was lost, or if another leader's clock was ahead.
+        """
         # A sender's clock may be ahead: that does not make its id hold for longer.
         original = Original(offset, min(sent_ms, now_ms))
-        key = self._key(group, deduplication_id)
-        before = self._originals.get(key)
-        if not self._holds(original, now_ms) or (before is not None and self._holds(before, now_ms)):
+        if not self._holds(original, now_ms):
             return
+        if len(self._in_order) >= self._ids_max:
+            self.expire(now_ms)
+        if len(self._in_order) >= self._ids_max:
+            self._is_full_until_ms = max(self._is_full_until_ms, original.sent_ms + self._window_ms)
+            return
+        key = self._key(group, deduplication_id)
         self._originals[key] = original
         self._in_order.append((key, original))
         self.expire(now_ms)
-
-    def remove(self, group: str, deduplication_id: str, offset: int) -> None:
-        """A message could not be appended after all."""
-        key = self._key(group, deduplication_id)
-        original = self._originals.get(key)
-        if original is not None and original.offset == offset:
-            del self._originals[key]
 
     def expire(self, now_ms: int) -> None:
         """Forget what is too old or purged, at most so much that it takes no time to speak of."""
