@@ -17,6 +17,7 @@ from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY, WITHOUT_EFFECT
 from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting
 from penstock.groups.group_configs import GROUP_CONFIGS
 from penstock.log.setting_table import LOG_SETTINGS
+from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
 from penstock.wire.keys import ApiKey
 
 _BLOCK: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -49,8 +50,6 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.REMOVE_RAFT_VOTER: _QUORUM,
     ApiKey.UPDATE_RAFT_VOTER: _QUORUM,
     ApiKey.UNREGISTER_CONTROLLER: _QUORUM,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "planned: later",
-    ApiKey.PUSH_TELEMETRY: "planned: later",
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.WRITE_SHARE_GROUP_STATE: _SHARE_STATE,
@@ -238,9 +237,14 @@ def group_settings() -> str:
     return _settings(GROUP_CONFIGS, inherited)
 
 
+def client_metrics_settings() -> str:
+    return _settings(CLIENT_METRICS_SETTINGS, lambda entry: "")
+
+
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "apis": api_table,
     "broker-settings": broker_settings,
+    "client-metrics-settings": client_metrics_settings,
     "group-settings": group_settings,
     "idle-settings": idle_settings,
     "topic-settings": topic_settings,

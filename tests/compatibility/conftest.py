@@ -36,6 +36,8 @@ class Target:
     """Where queues are, of one broker."""
     replicas: int
     """How many replicas a topic can have."""
+    all_http: tuple[str, ...]
+    """Where each broker shows its metrics."""
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one broker", "three brokers"])
@@ -43,10 +45,12 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder: Path = tmp_path_factory.mktemp("target")
     if request.param == 1:
         broker = BrokerProcess(folder, SETTINGS).start()
-        yield Target(broker.kafka, broker.http, 1)
+        yield Target(broker.kafka, broker.http, 1, (broker.http,))
         broker.finish()
     else:
         replicated = {"default.replication.factor": 3, "min.insync.replicas": 2}
         cluster = ClusterProcesses(folder, 3, SETTINGS | replicated)
-        yield Target(cluster.bootstrap, cluster.brokers[1].http, 3)
+        yield Target(
+            cluster.bootstrap, cluster.brokers[1].http, 3, tuple(each.http for each in cluster.brokers.values())
+        )
         cluster.finish()

@@ -5,13 +5,19 @@ of Kafka's own brokers (kafka-dump-log, kafka-storage, kafka-jmx, kafka-metadata
 """
 
 import json
+import re
 import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.clients.waiting import wait_until
+
 from .conftest import Target
-from .toolchains import KAFKA, java, java_classpath
+from .toolchains import KAFKA, Program, java, java_classpath
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,6 +47,17 @@ class Tool:
         said = done.stdout + done.stderr
         assert done.returncode == 0, f"{name} {arguments} ended with {done.returncode}:\n{said}"
         return said
+
+    @contextmanager
+    def running(self, name: str, *arguments: str) -> Iterator[None]:
+        """Runs a tool until the block ends."""
+        command = java(self._classpath, f"{TOOLS}.{name}", "--bootstrap-server", self._target.bootstrap, *arguments)
+        program = Program(command, self.folder / f"{name}.log", folder=self.folder).start()
+        try:
+            yield
+            assert program.is_running, program.lines[-20:]
+        finally:
+            program.kill()
 
     def refused(self, name: str, *arguments: str) -> str:
         """What a tool says that cannot do what it is asked for."""
@@ -193,11 +210,37 @@ def test_performance_tools_and_verifiable_clients(tool: Tool) -> None:
     assert "records_consumed" in consumed
 
 
+def test_metrics_of_clients(tool: Tool, target: Target) -> None:
+    which = ("--name", "mine", "--metrics", "org.apache.kafka.producer.", "--interval", "500")
+    tool("ClientMetricsCommand", "--alter", *which, "--match", "client_id=measured")
+    assert "mine" in tool("ClientMetricsCommand", "--list").splitlines()
+    described = tool("ClientMetricsCommand", "--describe", "--name", "mine")
+    assert all(text in described for text in ("interval.ms=500", "match=client_id=measured", "producer."))
+    tool("TopicCommand", "--create", "--topic", "measured", "--partitions", "1")
+    sent = ("--num-records", "100000", "--record-size", "50", "--throughput", "100")
+    named = ("--topic", "measured", "--command-property", "client.id=measured")
+    with tool.running("ProducerPerformance", *named, *sent):
+        total = 'penstock_client_producer_topic_record_send_total{.*client_id="measured".*topic="measured".*} [1-9]'
+        wait_until(lambda: re.search(total, metrics_of(target)), "the Java client pushes its metrics")
+        info = 'penstock_client_info{client_id="measured".*client_software_name="apache-kafka-java"'
+        assert re.search(info, metrics_of(target))
+    tool("ClientMetricsCommand", "--delete", "--name", "mine")
+    assert "mine" not in tool("ClientMetricsCommand", "--list").splitlines()
+
+
+def metrics_of(target: Target) -> str:
+    """The metrics of all brokers: a client pushes to any of them."""
+    texts = []
+    for http in target.all_http:
+        with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
+            texts.append(answer.read().decode())
+    return "\n".join(texts)
+
+
 def test_what_needs_security_or_kraft_says_so(tool: Tool) -> None:
     assert "No Authorizer is configured" in tool.refused("AclCommand", "--list")
     assert "DelegationToken" in tool.refused(
         "DelegationTokenCommand", "--describe", "--command-config", tool.file("empty.properties", {})
     )
-    assert "metrics" not in tool("ClientMetricsCommand", "--list")
     said = tool.refused("MetadataQuorumCommand", "describe", "--status")
     assert "UnsupportedVersionException: brokers form no quorum here" in said

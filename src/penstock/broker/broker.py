@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.configs import Configs
 from penstock.broker.delays.hosting import DelayHosting
 from penstock.broker.fetch_sessions import FetchSessions
@@ -69,6 +70,7 @@ class Broker:
     slices: TimeSlices = field(init=False)
     """For work that would hold the event loop for long: all of it shares one slice per iteration of the loop."""
     views: ViewService = field(init=False)
+    telemetry: ClientTelemetry = field(init=False)
     delays: DelayHosting | None = None
     """The partitions with delayed messages."""
     awaited: dict[str, int] = field(default_factory=dict)
@@ -79,6 +81,13 @@ class Broker:
         self.sliced_calls = SlicedCalls(self.clock.monotonic_s, self.timer)
         self.slices = TimeSlices(self.clock.monotonic_s)
         self.views = ViewService(metadata=self.metadata, clock=self.clock, threads=self.threads, slices=self.slices)
+        self.telemetry = ClientTelemetry(
+            subscriptions=lambda: self.image.client_metrics,
+            setting=self.configs.__getitem__,
+            now_s=self.clock.monotonic_s,
+            run=self.slices.run,
+            threads=self.threads,
+        )
         self.share_terms = TermsTable(
             image=lambda: self.metadata.image,
             configs=self.configs,

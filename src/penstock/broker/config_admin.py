@@ -1,4 +1,4 @@
-"""Changing settings of topics, brokers and groups: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Changing settings: what AlterConfigs and IncrementalAlterConfigs share."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -15,6 +15,7 @@ from penstock.foundation.errors import InvalidConfig, InvalidRequest
 from penstock.foundation.settings import Table
 from penstock.groups.group_configs import GROUP_CONFIGS, check_group_configs
 from penstock.log.setting_table import LOG_SETTINGS
+from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS, check_subscription
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
 """From the settings that a resource has to those that it shall have."""
@@ -23,6 +24,7 @@ Alter = Callable[[Mapping[str, str]], dict[str, str]]
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -30,6 +32,7 @@ SETTINGS: Final[Mapping[int, Table]] = {
     Resource.TOPIC: LOG_SETTINGS,
     Resource.BROKER: BROKER_SETTINGS,
     Resource.GROUP: GROUP_CONFIGS,
+    Resource.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 """What each kind of resource can be set to."""
 
@@ -49,9 +52,12 @@ async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_on
         await _alter_broker(broker, name, change, validate_only)
     elif kind == Resource.GROUP:
         await _alter_group(broker, name, change, validate_only)
+    elif kind == Resource.CLIENT_METRICS:
+        await _alter_client_metrics(broker, name, change, validate_only)
     else:
         raise InvalidRequest(
-            f"settings of resource type {kind} cannot be altered; topics (2), brokers (4) and groups (32) can"
+            f"settings of resource type {kind} cannot be altered; topics (2), brokers (4), "
+            "client metrics (16) and groups (32) can"
         )
 
 
@@ -95,11 +101,44 @@ async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: 
     if not name:
         raise InvalidRequest("a group needs an id; it is empty")
 
-    def plan(image: ClusterImage) -> list[Op]:
-        now = image.group_configs.get(name, {})
-        wanted = change(now)
+    def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
         check_group_configs(wanted, broker.configs.__getitem__)
-        key = keys.group_config(name)
+
+    await _replace(
+        broker, keys.group_config(name), lambda image: image.group_configs.get(name, {}), change, check, validate_only
+    )
+
+
+async def _alter_client_metrics(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
+    """A subscription is there if it has settings."""
+
+    def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
+        check_subscription(name, wanted, len(image.client_metrics.keys() - {name}) if wanted else 0)
+
+    await _replace(
+        broker,
+        keys.client_metrics(name),
+        lambda image: image.client_metrics.get(name, {}),
+        change,
+        check,
+        validate_only,
+    )
+
+
+async def _replace(
+    broker: Broker,
+    key: str,
+    current: Callable[[ClusterImage], Mapping[str, str]],
+    change: Alter,
+    check: Callable[[ClusterImage, Mapping[str, str]], None],
+    validate_only: bool,
+) -> None:
+    """Change settings that are all there is at a key; without any, the key is deleted."""
+
+    def plan(image: ClusterImage) -> list[Op]:
+        now = current(image)
+        wanted = change(now)
+        check(image, wanted)
         version = image.versions.get(key, ABSENT)
         if wanted == dict(now):
             return []

@@ -23,6 +23,7 @@ class Source(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -71,6 +72,10 @@ class Configs:
     def group_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
         """Every value that a group's setting has, the effective one first."""
         return self._own_values(setting, overrides, Source.GROUP)
+
+    def client_metrics_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
+        """Every value that a setting of a subscription to client metrics has, the effective one first."""
+        return self._own_values(setting, overrides, Source.CLIENT_METRICS)
 
     def _own_values(self, setting: Setting, overrides: Mapping[str, str], source: Source) -> list[Value]:
         found = []

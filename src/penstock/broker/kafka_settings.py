@@ -114,7 +114,6 @@ _NAMES: Final = frozenset(
         "socket.listen.backlog.size",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
-        "telemetry.max.bytes",
         "transaction.state.log.load.buffer.size",
         "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms",

@@ -50,6 +50,20 @@ OWN_SETTINGS: Final = (
     number("log.retention.check.interval.ms", 300_000, 1, "How often retention looks for old segments.", Kind.LONG),
     number("log.initial.task.delay.ms", 30_000, 0, "How long after the start retention first looks.", Kind.LONG),
     number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction looks for work.", Kind.LONG),
+    Setting(
+        name="telemetry.max.bytes",
+        kind=Kind.INT,
+        default=str(1 << 20),
+        minimum=1,
+        maximum=2_000_000,
+        doc="The most bytes of metrics that a client may push at once (KIP-714), also once they are decompressed.",
+    ),
+    number(
+        "client.telemetry.max.series",
+        20_000,
+        0,
+        "Values that clients have pushed which this broker shows at /metrics; more are dropped.",
+    ),
     number("log.cleaner.keys.max", 2_000_000, 1000, "Keys that one compaction pass keeps in memory."),
 )
 

@@ -18,6 +18,7 @@ from penstock.client.offsets import Origin, Start
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
+Pairs = list[tuple[str, str]]
 
 PIPE_COLUMNS: Final = 10_000
 """Tables are never cut or wrapped when something other than a terminal reads them."""
@@ -53,7 +54,7 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(command)
 
 
-def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
+def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Pairs:
     """`name=value`, several times."""
     pairs = []
     for text in values:

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "view": "penstock.cli.view:view",
     "queue": "penstock.cli.queue:queue",
     "delayed": "penstock.cli.delayed:delayed",
+    "metrics": "penstock.cli.metrics:metrics",
     "cluster": "penstock.cli.cluster:cluster",
     "log": "penstock.cli.log:log",
     "pipeline": "penstock.cli.pipeline:pipeline",

@@ -9,12 +9,10 @@ from typing import Any
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, format_time, json_option, parse_pairs, plural
+from penstock.cli.common import Pairs, echo_json, echo_table, format_time, json_option, parse_pairs, plural
 from penstock.cli.inputs import read_messages
 from penstock.cli.queue_access import DELAY, VISIBILITY, WAIT, Access, access_options, ask, duration_option
 from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClient, SqsRefused
-
-Pairs = list[tuple[str, str]]
 
 
 @click.command()

@@ -6,6 +6,7 @@ from random import Random
 import click
 
 from penstock.cli.common import (
+    Pairs,
     bootstrap_option,
     echo_json,
     echo_table,
@@ -23,8 +24,6 @@ from penstock.client.errors import ServerError
 from penstock.client.offsets import Range, list_offsets, ranges
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
-
-Pairs = list[tuple[str, str]]
 
 
 @click.group()

@@ -88,7 +88,9 @@ class Draft:
             case keys.BROKER_CONFIGS:
                 self._put("broker_configs", rest, value)
             case keys.GROUP_CONFIGS:
-                self._put("group_configs", keys.group_id_of(rest), value)
+                self._put("group_configs", keys.plain_name_of(rest), value)
+            case keys.CLIENT_METRICS:
+                self._put("client_metrics", keys.plain_name_of(rest), value)
             case keys.QUEUES:
                 self._put("queues", rest, value and Queue.read(rest, value))
             case keys.VIEWS:

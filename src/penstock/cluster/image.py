@@ -44,6 +44,8 @@ class ClusterImage:
     """Dynamic broker settings, by node id as text; "" holds those of the whole cluster."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Settings that groups have of their own, by group id."""
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
+    """Subscriptions to metrics of clients (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
     """By name. One whose topic is gone is none: see cluster/queueing.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)

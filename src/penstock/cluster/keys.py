@@ -22,6 +22,7 @@ BROKER_EPOCHS: Final = "broker-epochs"
 """Counts the registrations that there ever were."""
 BROKER_CONFIGS: Final = "broker-configs"
 GROUP_CONFIGS: Final = "group-configs"
+CLIENT_METRICS: Final = "client-metrics"
 FOLDERS: Final = "folders"
 DRAINED: Final = "drained"
 CONTROLLER: Final = "controller"
@@ -102,8 +103,13 @@ def group_config(group_id: str) -> str:
     return f"{GROUP_CONFIGS}/{quote(group_id, safe='')}"
 
 
-def group_id_of(text: str) -> str:
-    """The inverse of the last part of `group_config`."""
+def client_metrics(name: str) -> str:
+    """A subscription to metrics of clients. Any text may be its name."""
+    return f"{CLIENT_METRICS}/{quote(name, safe='')}"
+
+
+def plain_name_of(text: str) -> str:
+    """The inverse of the last part of `group_config` and `client_metrics`."""
     return unquote(text)
 
 

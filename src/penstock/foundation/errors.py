@@ -52,6 +52,10 @@ class InvalidConfig(PenstockError):
     code = ErrorCode.INVALID_CONFIG
 
 
+class InvalidRegularExpression(PenstockError):
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 class InvalidTimestamp(PenstockError):
     code = ErrorCode.INVALID_TIMESTAMP
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.errors import InvalidRegularExpression
 from penstock.foundation.timers import Timers
 from penstock.groups import consumer_records
 from penstock.groups.changes import Draft
 from penstock.groups.consumer_checks import MemberChecks
 from penstock.groups.consumer_describing import describe_group
-from penstock.groups.consumer_errors import InvalidRegularExpression, UnreleasedInstanceId
+from penstock.groups.consumer_errors import UnreleasedInstanceId
 from penstock.groups.consumer_members import AWAY, JOINING, NOTHING_HELD, Member, TopicIdPartition
 from penstock.groups.consumer_requests import assignment_of, check_epoch, is_full, owned_in, updated
 from penstock.groups.consumer_state import GroupState

@@ -24,7 +24,3 @@ class UnreleasedInstanceId(PenstockError):
 
 class UnsupportedAssignor(PenstockError):
     code = ErrorCode.UNSUPPORTED_ASSIGNOR
-
-
-class InvalidRegularExpression(PenstockError):
-    code = ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -4,23 +4,14 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
 
-import re2
-
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.groups.consumer_errors import InvalidRegularExpression
-
-REGEX_CHARS_MAX: Final = 4096
-REGEX_STEPS_MAX: Final = 5000
-"""How large an expression may be once it is compiled: `.{900}` is short to write."""
+from penstock.foundation.errors import InvalidRegularExpression
+from penstock.foundation.patterns import Pattern
 
 EXPRESSIONS_MAX: Final = 100
 """Of one group. Each of them is matched with each topic."""
 NAMES_MAX: Final = 1_000_000
 """Of the topics that the members of one group subscribe to, all together."""
-
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.never_capture = True
 
 
 class TopicPattern:
@@ -31,18 +22,7 @@ class TopicPattern:
     """
 
     def __init__(self, text: str) -> None:
-        if len(text) > REGEX_CHARS_MAX:
-            raise InvalidRegularExpression(
-                f"a regular expression of {len(text)} characters; {REGEX_CHARS_MAX} are allowed: subscribe by names"
-            )
-        try:
-            self._compiled = re2.compile(text, _OPTIONS)
-        except (re2.error, UnicodeEncodeError) as error:
-            raise InvalidRegularExpression(f"{text[:80]!r} cannot be read in RE2's syntax: {error}") from None
-        if self._compiled.programsize > REGEX_STEPS_MAX:
-            raise InvalidRegularExpression(
-                f"{text[:80]!r} takes {self._compiled.programsize} steps once compiled; {REGEX_STEPS_MAX} are allowed"
-            )
+        self._pattern = Pattern(text)
         self._text = text
         self._seen: Mapping[str, Topic] = {}
         """The topics that were looked at last. All expressions share them."""
@@ -63,7 +43,7 @@ class TopicPattern:
         # A group that reads `.*` must not read its own commits, which would never end.
         if topic.is_internal:
             return topic.name == self._text
-        return self._compiled.fullmatch(topic.name) is not None
+        return self._pattern.matches(topic.name)
 
 
 class Patterns:

@@ -9,6 +9,7 @@ from penstock.network.coordinator_metrics import CoordinatorMetrics
 from penstock.network.delay_metrics import DelayMetrics
 from penstock.network.exposition import Collector
 from penstock.network.queue_metrics import QueueMetrics
+from penstock.network.telemetry_metrics import TelemetryMetrics
 from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.runtime_set import RuntimeSet
 
@@ -26,4 +27,5 @@ def collectors_of(broker: Broker, queues: QueueService, delays: DelayHosting) ->
         DelayMetrics(delays),
         QueueMetrics(queues, broker.clock),
         CoordinatorMetrics(sets, lambda: broker.image),
+        TelemetryMetrics(broker.telemetry),
     )

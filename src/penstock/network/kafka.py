@@ -107,7 +107,8 @@ class KafkaListener:
             connection.report()
 
     def tidy(self) -> None:
-        """Close connections that are idle, or send a large request too slowly."""
+        """Close connections that are idle, or send a large request too slowly, and forget old metrics of clients."""
+        self.broker.telemetry.tidy()
         self._buffers.shrink()
         now_s = perf_counter()
         for connection in list(self.connections):
@@ -137,6 +138,7 @@ class KafkaListener:
     def gone(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)
         self.broker.share_sessions.hang_up(connection.peer)
+        self.broker.telemetry.hang_up(connection.peer)
         self.probe.disconnected()
         if not self.connections and self._all_gone is not None:
             self._all_gone.set()

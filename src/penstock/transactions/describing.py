@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.transactions.patterns import Pattern
+from penstock.foundation.patterns import Pattern
 from penstock.transactions.states import BY_LABEL
 from penstock.transactions.transaction import Transaction
 from penstock.wire.messages import describe_transactions, list_transactions

@@ -32,10 +32,6 @@ class InvalidTransactionTimeout(PenstockError):
     code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-class InvalidPattern(PenstockError):
-    code = ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
 class TwoPhaseCommitRefused(PenstockError):
     """What Kafka says to a producer that wants a transaction of its own making to outlive it (KIP-939)."""
 

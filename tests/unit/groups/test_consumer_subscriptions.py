@@ -4,9 +4,10 @@ import pytest
 
 from penstock.cluster.image import Topic
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import InvalidRegularExpression
+from penstock.foundation.patterns import PATTERN_CHARS_MAX
 from penstock.groups import records
-from penstock.groups.consumer_errors import InvalidRegularExpression
-from penstock.groups.subscriptions import REGEX_CHARS_MAX, Patterns, TopicPattern, metadata_hash
+from penstock.groups.subscriptions import Patterns, TopicPattern, metadata_hash
 from penstock.wire.state import kind_of
 from tests.simulation.consumer_machine import image_of, targets_in_pieces, topic_of
 
@@ -53,9 +54,9 @@ def test_what_re2_cannot_read_is_refused(text: str) -> None:
 
 
 def test_an_expression_that_is_too_long_is_refused() -> None:
-    assert TopicPattern("a" * REGEX_CHARS_MAX)
+    assert TopicPattern("a" * PATTERN_CHARS_MAX)
     with pytest.raises(InvalidRegularExpression, match="4097 characters; 4096 are allowed"):
-        TopicPattern("a" * (REGEX_CHARS_MAX + 1))
+        TopicPattern("a" * (PATTERN_CHARS_MAX + 1))
 
 
 @pytest.mark.parametrize("text", ["(.?){900}", ".{900}"])

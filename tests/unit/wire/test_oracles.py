@@ -30,6 +30,8 @@ NOT_IN_KAFKA_PYTHON: Final = {
     "ExpireDelegationToken": (1, 2),
     "DescribeDelegationToken": (1, 2, 3),
     "UnregisterBroker": (0,),
+    "GetTelemetrySubscriptions": (0,),
+    "PushTelemetry": (0,),
 }
 OF_KAFKA_4_4: Final = {
     "ApiVersions": (5,),

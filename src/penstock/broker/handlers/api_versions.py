@@ -39,6 +39,8 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> Api
     if request.cluster_id not in (None, broker.image.cluster_id) or request.node_id not in (-1, broker.node_id):
         # The client's metadata is of another cluster, or of a broker that had this address before (KIP-1242).
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
+    if call.version >= 3:
+        broker.telemetry.introduce(call.peer, request.client_software_name, request.client_software_version)
     return served(ErrorCode.NONE)
 
 

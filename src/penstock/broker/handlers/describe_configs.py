@@ -11,6 +11,7 @@ from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.settings import Setting
 from penstock.groups.group_configs import GROUP_CONFIGS
 from penstock.log.setting_table import LOG_SETTINGS
+from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -67,8 +68,14 @@ def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Set
     if resource.resource_type == Resource.GROUP:
         own = broker.image.group_configs.get(resource.resource_name, {})
         return [(setting, configs.group_values(setting, own)) for setting in GROUP_CONFIGS]
+    if resource.resource_type == Resource.CLIENT_METRICS:
+        if not resource.resource_name:
+            raise InvalidRequest("a subscription to client metrics has a name; it is empty")
+        own = broker.image.client_metrics.get(resource.resource_name, {})
+        return [(setting, configs.client_metrics_values(setting, own)) for setting in CLIENT_METRICS_SETTINGS]
     raise InvalidRequest(
-        f"resource type {resource.resource_type} has no settings; topics (2), brokers (4) and groups (32) have"
+        f"resource type {resource.resource_type} has no settings; topics (2), brokers (4), client metrics (16) and "
+        "groups (32) have"
     )
 
 

@@ -68,7 +68,6 @@ def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None
     if entry.config_operation == Operation.DELETE:
         wanted.pop(entry.name, None)  # as in Kafka, whether it was set or is known at all
         return
-    setting = table.get(entry.name)
     if entry.value is None:
         raise InvalidConfig(f"{entry.name} has no value")
     if entry.config_operation == Operation.SET:
@@ -76,6 +75,7 @@ def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None
         return
     if entry.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise InvalidRequest(f"operation {entry.config_operation} on {entry.name} is not known")
+    setting = table.get(entry.name)
     if setting.kind is not Kind.LIST:
         raise InvalidConfig(f"{entry.name} is not a list; only a list can be appended to or subtracted from")
     parts = [part.strip() for part in wanted.get(entry.name, setting.default).split(",") if part.strip()]

@@ -12,21 +12,20 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.list_config_resources import (
-    CLIENT_METRICS,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
     ListedConfigResource,
 )
 
 BROKER_LOGGER: Final = 8
-_KINDS: Final = frozenset({Resource.TOPIC, Resource.BROKER, BROKER_LOGGER, CLIENT_METRICS, Resource.GROUP})
+_KINDS: Final = frozenset({Resource.TOPIC, Resource.BROKER, BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP})
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES)
 def list_config_resources(
     request: ListConfigResourcesRequest, call: Call, broker: Broker
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:
-    wanted = set(request.resource_types) or ({CLIENT_METRICS} if call.version == 0 else _KINDS)
+    wanted = set(request.resource_types) or ({Resource.CLIENT_METRICS} if call.version == 0 else _KINDS)
     if not wanted <= _KINDS:
         return ListConfigResourcesResponse(
             throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
@@ -52,6 +51,8 @@ def _names(kind: int, broker: Broker) -> Sequence[str]:
             return list(image.by_name)
         case Resource.BROKER:
             return [str(node_id) for node_id in image.brokers]
+        case Resource.CLIENT_METRICS:
+            return list(image.client_metrics)
         case Resource.GROUP:
             return list(image.group_configs)
     return ()

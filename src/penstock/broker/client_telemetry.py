@@ -1,0 +1,151 @@
+"""Client telemetry at this broker: answers clients, and keeps what they push for /metrics (KIP-714)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageTooLarge, PenstockError
+from penstock.foundation.ids import uuid_text
+from penstock.foundation.steps import Steps
+from penstock.records.compression import Codec, decompress
+from penstock.telemetry.collected import SERIES_PER_CLIENT_MAX, Collected, draft
+from penstock.telemetry.instances import NEW_INSTANCE, ClientInstances, Instance, TelemetryTooLarge
+from penstock.telemetry.otlp import TEXT_CHARS_MAX, Pushed, read_metrics
+from penstock.telemetry.subscriptions import Client
+from penstock.wire.messages.push_telemetry import PushTelemetryRequest
+
+T = TypeVar("T")
+
+_INLINE_BYTES: Final = 8 << 10
+"""Compressed metrics up to this size are decompressed on the event loop."""
+
+
+class Software(NamedTuple):
+    """What a client says of itself in ApiVersions."""
+
+    name: str
+    version: str
+
+
+class ClientTelemetry:
+    """Knows the clients of this broker by their connections."""
+
+    def __init__(
+        self,
+        *,
+        subscriptions: Callable[[], Mapping[str, Mapping[str, str]]],
+        setting: Callable[[str], Any],
+        now_s: Callable[[], float],
+        run: Callable[[Steps[Any]], Awaitable[Any]],
+        threads: Executor,
+    ) -> None:
+        """`run` runs steps in time slices of the event loop; `setting` gives a broker's setting."""
+        self._subscriptions = subscriptions
+        self._setting = setting
+        self._now_s = now_s
+        self._run = run
+        self._threads = threads
+        self._software: dict[str, Software] = {}
+        """By connection."""
+        self.collected: Final = Collected()
+        self._resources: dict[bytes, dict[str, str]] = {}
+        self._instances = ClientInstances(self._forget)
+        self.pushes: Final[Counter[str]] = Counter()
+        """Pushes so far, by their result: `ok`, or the name of an error."""
+        self.skipped = 0
+        """Metrics in pushes that were not read."""
+
+    @property
+    def max_bytes(self) -> int:
+        return int(self._setting("telemetry.max.bytes"))
+
+    def instances(self) -> list[tuple[Client, Mapping[str, str]]]:
+        """The clients that are known, and what they have said of themselves."""
+        return [(each.client, self._resources.get(each.instance_id, {})) for each in self._instances.all()]
+
+    def client_id(self, instance_id: bytes) -> str:
+        """The client id of an instance that has pushed; empty if it is gone."""
+        known = self._instances.get(instance_id)
+        return (known.client.client_id or "")[:TEXT_CHARS_MAX] if known is not None else ""
+
+    def introduce(self, peer: str, name: str, version: str) -> None:
+        """A client says what software it is."""
+        self._software[peer] = Software(name[:TEXT_CHARS_MAX], version[:TEXT_CHARS_MAX])
+
+    def hang_up(self, peer: str) -> None:
+        """A connection is gone."""
+        self._software.pop(peer, None)
+        self._instances.hang_up(peer)
+
+    def tidy(self) -> None:
+        """Forget clients that have been silent for long."""
+        self._instances.expire(self._now_s())
+
+    def ask(self, instance_id: bytes, client_id: str | None, peer: str) -> Instance:
+        """A client asks what to push. Raises Kafka's errors."""
+        instance = self._hear(instance_id if instance_id != NEW_INSTANCE else None, client_id, peer)
+        instance.ask(self._now_s())
+        return instance
+
+    async def push(self, request: PushTelemetryRequest, client_id: str | None, peer: str) -> None:
+        """A client pushes metrics. Raises Kafka's errors."""
+        try:
+            await self._push(request, client_id, peer)
+        except PenstockError as error:
+            self.pushes[error.code.name.lower()] += 1
+            raise
+        self.pushes["ok"] += 1
+
+    async def _push(self, request: PushTelemetryRequest, client_id: str | None, peer: str) -> None:
+        instance = self._hear(request.client_instance_id, client_id, peer)
+        limit = self.max_bytes
+        instance.push(
+            self._now_s(),
+            subscription_id=request.subscription_id,
+            compression=request.compression_type,
+            size=len(request.metrics),
+            size_max=limit,
+            terminating=request.terminating,
+        )
+        if not request.metrics or not instance.wanted.metrics:
+            return
+        metrics = await self._decompress(Codec(request.compression_type), request.metrics, limit)
+        pushed: Pushed = await self._run(read_metrics(metrics, instance.wanted.includes, SERIES_PER_CLIENT_MAX))
+        drafts = await self._run(draft(pushed.points))
+        self.skipped += pushed.skipped
+        if self._instances.get(instance.instance_id) is not None:  # it may have hung up meanwhile
+            self._resources[instance.instance_id] = pushed.resource
+            self.collected.replace(instance.instance_id, drafts, self._setting("client.telemetry.max.series"))
+
+    async def _decompress(self, codec: Codec, data: bytes, limit: int) -> bytes:
+        try:
+            if codec is Codec.NONE or len(data) <= _INLINE_BYTES:
+                return decompress(codec, data, limit)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, decompress, codec, data, limit)
+        except MessageTooLarge:
+            raise TelemetryTooLarge(f"metrics have more than {limit} bytes once decompressed") from None
+        except CorruptMessage as error:
+            raise InvalidRecord(f"metrics cannot be decompressed: {error}") from None
+
+    def _hear(self, instance_id: bytes | None, client_id: str | None, peer: str) -> Instance:
+        self._instances.apply(self._subscriptions())
+
+        def introduce(new_id: bytes) -> Client:
+            software = self._software.get(peer)
+            host, _, port = peer.rpartition(":")
+            return Client(
+                client_instance_id=uuid_text(new_id),
+                client_id=client_id,
+                client_software_name=software and software.name,
+                client_software_version=software and software.version,
+                client_source_address=host.removeprefix("/"),
+                client_source_port=port,
+            )
+
+        return self._instances.hear(instance_id or self._instances.new_id(), peer, introduce, self._now_s())
+
+    def _forget(self, instance_id: bytes) -> None:
+        self.collected.forget(instance_id)
+        self._resources.pop(instance_id, None)

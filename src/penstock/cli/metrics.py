@@ -1,0 +1,155 @@
+"""`penstock metrics`: which metrics clients push to the cluster (KIP-714)."""
+
+from random import Random
+
+import click
+
+from penstock.cli.common import Pairs, bootstrap_option, echo_json, echo_table, json_option, parse_pairs, run
+from penstock.client.cluster import KafkaClient
+from penstock.client.telemetry import INTERVAL, MATCH, METRICS, MetricsSubscriptions
+from penstock.foundation.durations import parse_duration
+
+_EVERYTHING = "*"
+
+
+@click.group()
+def metrics() -> None:
+    """Metrics that Kafka clients push to their brokers, which show them at /metrics.
+
+    Clients of Kafka 3.7 and librdkafka 2.5 or newer do so, unless they are told not to (enable.metrics.push=false).
+
+    \b
+    Examples:
+      penstock metrics subscribe all
+      penstock metrics subscribe orders --metrics org.apache.kafka.producer. --every 10s --match client_id=orders-.*
+      penstock metrics list
+      penstock metrics unsubscribe orders
+    """
+
+
+@metrics.command()
+@click.argument("name")
+@click.option(
+    "--metrics",
+    "prefixes",
+    multiple=True,
+    metavar="PREFIX",
+    default=(_EVERYTHING,),
+    show_default="all metrics",
+    help="The beginning of names of metrics. Repeat for more.",
+)
+@click.option("--every", metavar="DURATION", help="How often clients push: 100ms to 1h; 5m if it is not said.")
+@click.option(
+    "--match",
+    "matches",
+    multiple=True,
+    metavar="NAME=PATTERN",
+    callback=parse_pairs,
+    help="Only clients of which something matches a regular expression: client_id, client_instance_id, "
+    "client_software_name, client_software_version, client_source_address or client_source_port. Repeat for more: "
+    "all must match.",
+)
+@bootstrap_option
+@json_option
+def subscribe(
+    name: str, prefixes: tuple[str, ...], every: str | None, matches: Pairs, bootstrap: str, as_json: bool
+) -> None:
+    """Have clients push metrics. A subscription of that name is replaced.
+
+    A client that several subscriptions are for pushes the metrics of all of them, at the shortest of their intervals.
+    Clients hear of it within five minutes, or with their next push.
+
+    \b
+    Examples:
+      penstock metrics subscribe all --every 30s
+      penstock metrics subscribe lags --metrics org.apache.kafka.consumer.fetch. --match client_id=orders-.*
+    """
+    settings = {METRICS: ",".join(prefixes), MATCH: ",".join(f"{key}={pattern}" for key, pattern in matches)}
+    if every is not None:
+        settings[INTERVAL] = str(_milliseconds(every))
+
+    async def work() -> dict[str, str]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            subscriptions = MetricsSubscriptions(client)
+            await subscriptions.replace(name, settings)
+            return (await subscriptions.all()).get(name, settings)
+
+    made = run(work())
+    if as_json:
+        echo_json({"subscription": name, **made})
+    else:
+        click.echo(f"subscription {name}: {_which(made)}, every {_interval(made)}, of {_whose(made)}")
+
+
+@metrics.command(name="list")
+@bootstrap_option
+@json_option
+def list_(bootstrap: str, as_json: bool) -> None:
+    """List the subscriptions to metrics of clients.
+
+    \b
+    Examples:
+      penstock metrics list
+      penstock metrics list --json
+    """
+
+    async def work() -> dict[str, dict[str, str]]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            return await MetricsSubscriptions(client).all()
+
+    found = run(work())
+    if as_json:
+        for name, settings in found.items():
+            echo_json({"subscription": name, **settings})
+    elif found:
+        rows = [[name, _which(each), _interval(each), _whose(each)] for name, each in found.items()]
+        echo_table(["SUBSCRIPTION", "METRICS", "EVERY", "CLIENTS"], rows)
+    else:
+        click.echo("No metrics of clients are subscribed to; `penstock metrics subscribe NAME` does it.", err=True)
+
+
+@metrics.command()
+@click.argument("name")
+@bootstrap_option
+@json_option
+def unsubscribe(name: str, bootstrap: str, as_json: bool) -> None:
+    """Remove a subscription. Clients stop pushing its metrics with their next push.
+
+    \b
+    Examples:
+      penstock metrics unsubscribe orders
+    """
+
+    async def work() -> bool:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            subscriptions = MetricsSubscriptions(client)
+            was_there = name in await subscriptions.all()
+            await subscriptions.remove(name)
+            return was_there
+
+    if not run(work()):
+        raise click.ClickException(f"there is no subscription {name!r}; `penstock metrics list` shows what there is")
+    if as_json:
+        echo_json({"subscription": name, "removed": True})
+    else:
+        click.echo(f"removed subscription {name}")
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        return round(parse_duration(text) * 1000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--every") from None
+
+
+def _interval(settings: dict[str, str]) -> str:
+    return f"{int(settings[INTERVAL]) / 1000:g} s"
+
+
+def _which(settings: dict[str, str]) -> str:
+    named = settings[METRICS]
+    return "all metrics" if _EVERYTHING in named.split(",") else named or "no metrics"
+
+
+def _whose(settings: dict[str, str]) -> str:
+    return settings[MATCH] or "all clients"

@@ -1,0 +1,44 @@
+"""Regular expressions that clients send: RE2's syntax, as Kafka's brokers read them, in linear time."""
+
+from typing import Final
+
+import re2
+
+from penstock.foundation.errors import InvalidRegularExpression
+
+PATTERN_CHARS_MAX: Final = 4096
+PATTERN_STEPS_MAX: Final = 5000
+"""How large an expression may be once it is compiled: `.{900}` is short to write."""
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.never_capture = True
+
+
+class Pattern:
+    """A compiled regular expression. No text and no expression makes it slow.
+
+    >>> Pattern("orders-[0-9]+").matches("orders-17")
+    True
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > PATTERN_CHARS_MAX:
+            raise InvalidRegularExpression(
+                f"a regular expression of {len(text)} characters; {PATTERN_CHARS_MAX} are allowed"
+            )
+        try:
+            self._compiled = re2.compile(text, _OPTIONS)
+        except (re2.error, UnicodeEncodeError) as error:
+            raise InvalidRegularExpression(
+                f"{text[:80]!r} is not a regular expression in RE2's syntax: {error}"
+            ) from None
+        if self._compiled.programsize > PATTERN_STEPS_MAX:
+            raise InvalidRegularExpression(
+                f"{text[:80]!r} takes {self._compiled.programsize} steps once compiled; "
+                f"{PATTERN_STEPS_MAX} are allowed"
+            )
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        return self._compiled.fullmatch(text) is not None
