@@ -5,6 +5,7 @@ from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
+    KafkaException,
     TopicPartition,
 )
 from confluent_kafka.admin import ConsumerGroupDescription
@@ -26,7 +27,17 @@ TYPES = {"confluent-classic": ConsumerGroupType.CLASSIC, "confluent-consumer": C
 
 
 def describe(driver: ConfluentDriver, group: str) -> ConsumerGroupDescription:
-    return driver.admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    """What a coordinator says of a group; librdkafka does not ask again if the group is being read back."""
+
+    def answer() -> ConsumerGroupDescription | None:
+        try:
+            return driver.admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
+        except KafkaException as error:
+            if error.args[0].code() != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+        return None
+
+    return wait_until(answer, f"{group} to be read back")
 
 
 def listed(driver: ConfluentDriver, **filters: object) -> dict[str, tuple[ConsumerGroupState, ConsumerGroupType]]:

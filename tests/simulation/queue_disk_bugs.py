@@ -25,7 +25,6 @@ BUGS = {
     "answers deletions before the sync": ("AckedMessageNeverRedelivered", 8),
     "takes what it cannot read yet for removed": ("NoMessageLost", 36),
     "does not persist purges": ("PurgeForgetsIds", 8),
-    "reads ids back before it knows of purges": ("TakenOnce", 8),
     "persists a purge before what it purges": ("TakenOnce", 8),
 }
 """What is planted, the invariant that must catch it, and a seed from which on that does not take long."""
@@ -65,8 +64,6 @@ def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
 
     elif bug == "does not persist purges":
         node.hosting.on_ready.append(lambda found: found.purges._committed.clear())
-    elif bug == "reads ids back before it knows of purges":
-        node.forgets_late = True
     elif bug == "persists a purge before what it purges":
         node.hosting.on_ready.append(_mark_first)
 

@@ -85,8 +85,6 @@ class QueueDiskNode:
         self.hosting = QueuePartitions(partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor())
         self.reclaimer = self._new_reclaimer(partitions)
         self.sending = Sending(clock=world.clock, timer=self.timer)
-        self.forgets_late = False
-        """Planted: purges count only once the ids of messages have been read back."""
         self._duplicates: Duplicates | None = None
         world.plant(self)
         state = PartitionState(replicas=(1,), leader=1, leader_epoch=epoch, isr=(1,), version=epoch)
@@ -140,8 +138,7 @@ class QueueDiskNode:
                 threads=Executor(),
                 window_ms=self._world.window_ms,
             )
-            if not self.forgets_late:
-                found.forget_below(purged_to)
+            found.forget_below(purged_to)
             while found.read_back():
                 pass
         found.forget_below(purged_to)

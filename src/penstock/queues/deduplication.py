@@ -48,7 +48,7 @@ class Deduplication:
         return original.offset if original is not None and self._holds(original, now_ms) else None
 
     def forget_below(self, offset: int) -> None:
-        """Forget the ids of messages below an offset. Say so before messages are found again."""
+        """Forget the ids of messages below an offset."""
         self._forgotten_to = offset
 
     def check_room(self, now_ms: int, count: int = 1) -> None:

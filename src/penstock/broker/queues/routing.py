@@ -196,7 +196,7 @@ class Routing:
             then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
             return
         duplicates = self._duplicates_of(partition, queue)
-        # Also before ids are loaded: of two messages with one id, only the one that was not purged may be indexed.
+        # Also before ids are loaded: those of messages that were purged need no memory.
         duplicates.forget_below(here.purges.purged_to(queue.name))
 
         def on_loaded(error: PenstockError | None) -> None:
