@@ -18,7 +18,7 @@ from penstock.wire.frames import LENGTH, request_frame
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
@@ -165,6 +165,23 @@ def test_a_client_from_the_future_is_told_what_there_is(target: BrokerProcess) -
         assert told.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert {18, 0, 1, 3} <= {api.api_key for api in told.api_keys}
         assert raw.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3).error_code == 0
+
+
+def test_what_is_unstable_in_kafka_is_not_advertised(target: BrokerProcess) -> None:
+    with RawClient(target.address) as raw:
+        advertised = {api.api_key: api.max_version for api in raw.ask(ApiVersionsRequest(), 0).api_keys}
+    assert advertised[ApiKey.INIT_PRODUCER_ID] == 5
+
+
+def test_a_request_of_more_than_two_mebibytes_is_read_only_if_it_is_produce(target: BrokerProcess) -> None:
+    too_large = r'penstock_refused_total\{reason="frame_size"\}'
+    before = target.metric(too_large)
+    names = MetadataRequestTopic(name="x" * 30_000)
+    with RawClient(target.address) as raw:
+        with contextlib.suppress(ConnectionError):
+            raw.send(MetadataRequest(topics=[names] * 80, allow_auto_topic_creation=False), 12)
+        assert raw.is_closed_by_the_broker()
+    assert target.metric(too_large) == before + 1
 
 
 def test_every_version_that_is_advertised_is_served(target: BrokerProcess) -> None:

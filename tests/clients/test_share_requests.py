@@ -187,6 +187,17 @@ def test_a_fetch_waits_for_messages_and_no_longer_than_it_wants(
     assert answer.responses[0].partitions[0].acquired_records[0].first_offset == 10
 
 
+def test_a_fetch_does_not_wait_for_more_bytes(jobs: str, member: MakeMember) -> None:
+    assert len(member(jobs).fetch(min_bytes=1 << 20, max_wait_ms=60_000)[0].values) > 0
+
+
+def test_of_several_acknowledgements_those_that_are_right_count(jobs: str, member: MakeMember) -> None:
+    one = member(jobs)
+    one.fetch(max_records=5)
+    assert one.acknowledge((0, 4, [ACCEPT]), (9, 9, [ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
+    assert one.acknowledge((0, 0, [RELEASE])) == ErrorCode.INVALID_RECORD_STATE, "it is done"
+
+
 def test_what_is_released_wakes_whoever_waits(jobs: str, member: MakeMember) -> None:
     one, two = member(jobs), member(jobs, "m2")
     one.take(10)

@@ -19,6 +19,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     Subtopology,
+    TaskIds,
     TopicInfo,
     Topology,
 )
@@ -128,6 +129,16 @@ def test_topics_are_created_and_tasks_assigned_and_the_group_is_shown(broker: Br
     assert (app.group_state, app.topology_description_status, app.assignor_name) == ("Stable", 1, "sticky")
     assert app.authorized_operations > 0
     assert [member.member_id for member in app.members] == ["m"]
+
+
+def test_tasks_that_the_topology_does_not_have_are_passed_over(broker: BrokerProcess, raw: RawClient) -> None:
+    _create(broker, "owned", 1)
+    find_coordinator(raw, "owning")
+    epoch = _join(raw, "owning", "m", _topology("owning", "owned")).member_epoch
+    epoch = _until_assigned(raw, "owning", "m", epoch).member_epoch
+    tasks = [TaskIds(subtopology_id="0", partitions=(0,)), TaskIds(subtopology_id="nowhere", partitions=(7,))]
+    answer = _heartbeat(raw, "owning", "m", epoch, active_tasks=tasks, standby_tasks=(), warmup_tasks=())
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
 
 
 def test_only_a_member_in_its_epoch_commits(broker: BrokerProcess, raw: RawClient) -> None:

@@ -65,6 +65,7 @@ def test_a_client_that_nothing_is_subscribed_of_is_asked_for_nothing(raw: RawCli
     assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (ErrorCode.NONE, [], 300_000)
     assert (list(told.accepted_compression_types), told.telemetry_max_bytes) == ([4, 3, 1, 2], 1 << 20)
     assert told.client_instance_id != NIL_UUID
+    assert not told.delta_temporality
     assert ask(raw, told.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
