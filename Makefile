@@ -59,7 +59,7 @@ chaos: $(STAMP)
 
 # Against Spark's own Kafka connector, on clusters of several processes, and with everything killed in between.
 spark: $(STAMP)
-	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py
+	$(BIN)/pytest -m slow tests/spark tests/cli/test_pipeline.py tests/pages
 
 # Other people's releases of what we depend on, and real applications in other languages. What is not installed is skipped.
 compatibility: $(STAMP)

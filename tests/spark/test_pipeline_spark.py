@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.foundation.errors import PenstockError
@@ -17,6 +19,7 @@ from penstock.spark.pipelines.lake import find_lake
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.running import run_in
 from penstock.spark.pipelines.watching import Batch
+from penstock.spark.session import QUERY_LOGGERS, errors_to
 from tests.brokers import BrokerProcess
 from tests.clients.driving import NOW_MS, Outgoing
 
@@ -585,3 +588,20 @@ def test_a_pipeline_that_goes_on_takes_what_comes_until_it_is_stopped(
     assert report.facts["rows"] == 15
     assert len(archived(pipelines)) == 15
     assert not pipelines.spark.streams.active
+
+
+def test_the_details_of_a_query_that_fails_are_in_the_log_and_not_on_the_screen(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loggers = [PySparkLogger.getLogger(name) for name in QUERY_LOGGERS]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "handlers", [*logger.handlers])
+    log = tmp_path / "spark.log"
+    errors_to(log)
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        spark.sql("SELECT cast(value AS bigint) FROM VALUES ('seven') AS numbers(value)").collect()
+    assert "CAST_INVALID_INPUT" in log.read_text()
+    assert "CAST_INVALID_INPUT" not in capfd.readouterr().err
+    for logger in loggers:
+        for handler in logger.handlers:
+            handler.close()

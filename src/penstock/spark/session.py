@@ -1,5 +1,6 @@
 """The Spark session of pipelines: local or on a cluster, quiet, and no larger than the machine."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_DEFAULT: Final = "local[*]"
+QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Where PySpark reports a query that failed, by the kind of the query."""
 _MIB: Final = 1024 * 1024
 _DRIVER_MIB_LEAST: Final = 512
 _DRIVER_MIB_MOST: Final = 8192
@@ -103,6 +106,7 @@ def open_session(
     builder = SparkSession.builder.appName(f"penstock {name}").master(master)
     wanted = settings(master, ui=ui) | dict(conf or {})
     if log is not None:
+        errors_to(log)
         quiet = log.with_name("log4j2.properties")
         quiet.write_text(_QUIET)
         given = wanted.get("spark.driver.extraJavaOptions", "")
@@ -118,6 +122,17 @@ def open_session(
         raise SparkFailed(f"Spark did not start on {master}: {first}{where}") from error
     register(spark)
     return spark
+
+
+def errors_to(log: Path) -> None:
+    """Have PySpark write the details of a failed query to the log; otherwise it prints JSON with a Java stack."""
+    from pyspark.logger import PySparkLogger
+
+    for name in QUERY_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        for handler in tuple(logger.handlers):
+            logger.removeHandler(handler)
+        logger.addHandler(logging.FileHandler(log))
 
 
 @contextmanager

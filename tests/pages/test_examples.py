@@ -1,0 +1,174 @@
+"""Every example of README.md and docs/ is run as it stands there, one after the other, on a broker for each page.
+
+What another test runs, or cannot be run here, is listed below with the reason.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.brokers import BrokerProcess
+from tests.clients.conftest import NO_KCAT
+from tests.clients.waiting import PATIENCE_S, wait_until
+
+from .examples import PAGES, Example, examples_of
+
+STARTS: Final = re.compile(r"(\.venv/bin/)?penstock serve\b|pip install\b")
+"""Lines that start what runs already."""
+ENDLESS: Final = re.compile(r"\.(subscribe|work)\((?!.*(idle_timeout_s|limit)=)", re.DOTALL)
+
+DELIVERY: Final = "tests/clients/test_api_examples.py runs it"
+QUEUES: Final = "tests/clients/test_queue_examples.py runs it"
+SPARK: Final = "tests/pages/test_spark_examples.py runs it"
+HOSTS: Final = "it names other hosts and folders; its options are checked"
+OUTPUT: Final = "it is what a program prints, or a drawing"
+FILE: Final = "it is a file"
+NOT_HERE: Final[dict[str, dict[str, str]]] = {
+    "README.md": {
+        "make demo": "make and CI run it",
+        "penstock dev --brokers 3": "tests/cli/test_dev.py runs it",
+        "penstock pipeline run sql": SPARK,
+    },
+    "docs/architecture.md": {"cli ": OUTPUT},
+    "docs/delivery.md": {"": DELIVERY},
+    "docs/operations.md": {
+        "penstock serve": HOSTS,
+        "# penstock.toml": FILE,
+        "penstock dev": "tests/cli/test_dev.py runs it",
+        "penstock cluster migrate-store": HOSTS,
+    },
+    "docs/pipelines.md": {"": SPARK, "Error: totals.yaml": OUTPUT},
+    "docs/queues.md": {
+        "import penstock": QUEUES,
+        'mq.queue("jobs")': QUEUES,
+        'for job in mq.queue("jobs")': QUEUES,
+        "async with penstock": QUEUES,
+        'mq.create_queue("': QUEUES,
+        "broker_url": "tests/clients/test_celery.py runs workers with these settings",
+    },
+    "docs/spark.md": {"": SPARK},
+    "docs/sqs.md": {"# penstock serve": FILE},
+}
+"""By page and beginning of an example: why it is not run here."""
+
+
+def reason(example: Example) -> str | None:
+    """Why an example is not run here; the longest beginning decides."""
+    known = NOT_HERE.get(example.page, {})
+    fitting = [beginning for beginning in known if example.name.startswith(beginning)]
+    return known[max(fitting, key=len)] if fitting else None
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path, data_dir=tmp_path / "penstock-data").start()
+    yield process
+    process.finish()
+
+
+def addressed(text: str, broker: BrokerProcess) -> str:
+    """The example with the addresses of a broker that listens elsewhere."""
+    text = re.sub(r"(localhost|127\.0\.0\.1):9092", broker.kafka, text)
+    return re.sub(r"(localhost|127\.0\.0\.1):9324", broker.http, text)
+
+
+def environment(broker: BrokerProcess) -> dict[str, str]:
+    found = os.environ | {"PENSTOCK_BOOTSTRAP": broker.kafka, "PENSTOCK_ENDPOINT": f"http://{broker.http}"}
+    return found | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
+
+
+def run_shell(example: Example, broker: BrokerProcess) -> None:
+    lines = [line for line in example.text.splitlines() if not STARTS.match(line)]
+    shown = example.text.startswith("$ ")
+    script = lines[0].removeprefix("$ ") if shown else "\n".join(lines)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", addressed(script, broker)],
+        cwd=broker.folder,
+        env=environment(broker),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+    )
+    if shown:
+        assert done.stdout == "\n".join([*lines[1:], ""]), example
+    else:
+        assert done.returncode == 0, f"{example} ended with {done.returncode}:\n{done.stdout}"
+
+
+def run_python(example: Example, broker: BrokerProcess) -> None:
+    """Runs it to its end; one without an end until it has printed something."""
+    output = broker.folder / "output.txt"
+    with output.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-c", addressed(example.text, broker)],
+            cwd=broker.folder,
+            env=environment(broker),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        if ENDLESS.search(example.text):
+            wait_until(lambda: output.read_text() or process.poll() is not None, f"{example} prints something")
+            assert process.poll() is None, output.read_text()
+            assert "Traceback" not in output.read_text()
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE_S)
+        else:
+            assert process.wait(2 * PATIENCE_S) == 0, f"{example}:\n{output.read_text()}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _marks(page: str) -> list[pytest.MarkDecorator]:
+    return [NO_KCAT] if any("kcat -b" in example.text for example in examples_of(page)) else []
+
+
+RUN_HERE: Final = [
+    pytest.param(page, marks=_marks(page))
+    for page in PAGES
+    if any(reason(example) is None for example in examples_of(page))
+]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUN_HERE)
+def test_the_examples_of_a_page_run(page: str, broker: BrokerProcess) -> None:
+    for example in examples_of(page):
+        if reason(example) is None:
+            assert example.language in ("", "sh", "python"), f"{example}: how is it run?"
+            (run_python if example.language == "python" else run_shell)(example, broker)
+
+
+def test_no_reason_is_left_of_an_example_that_is_gone() -> None:
+    for page, beginnings in NOT_HERE.items():
+        names = [example.name for example in examples_of(page)]
+        assert [each for each in beginnings if not any(name.startswith(each) for name in names)] == [], page
+
+
+COMMANDS: Final = [
+    line
+    for page in PAGES
+    for example in examples_of(page)
+    if reason(example) == HOSTS
+    for line in example.text.replace("\\\n", " ").splitlines()
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_of_a_command_for_other_hosts_exist(command: str) -> None:
+    """With --help, options that do not exist are refused, and nothing is done."""
+    found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --help"], env=os.environ | found, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
