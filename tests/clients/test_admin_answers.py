@@ -23,6 +23,7 @@ from penstock.wire.messages.alter_replica_log_dirs import (
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.describe_acls import DescribeAclsRequest
 from penstock.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, QuorumPartition, QuorumTopic
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -155,3 +156,20 @@ def test_brokers_form_no_quorum(broker: BrokerProcess) -> None:
         answer = raw.ask(DescribeQuorumRequest(topics=[topic]), 2)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert "etcd" in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"),
+    [
+        (1, ErrorCode.NONE),
+        (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+def test_a_broker_describes_brokers_only(broker: BrokerProcess, endpoint_type: int, code: ErrorCode) -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+    with RawClient(broker.address) as raw:
+        answer: DescribeClusterResponse = raw.ask(request, 1)
+    assert answer.error_code == code
+    assert len(answer.brokers) == (code == ErrorCode.NONE)

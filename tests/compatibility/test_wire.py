@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.foundation.codes import ErrorCode
+from penstock.reference.kafka_errors import RETRIABLE
+
 from .toolchains import compile_java, java, java_classpath, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -19,3 +22,10 @@ def test_kafka_reads_and_writes_every_golden_message_as_it_is(tmp_path: Path) ->
     lines = run(java(classpath, "ReadGolden", *files), tmp_path).splitlines()
     assert [line for line in lines if line.startswith(("DIFFERS", "UNKNOWN"))] == []
     assert lines[-1] == f"COMPARED {sum(len(Path(file).read_text().splitlines()) for file in files)}"
+
+
+def test_the_error_codes_are_those_of_kafka(tmp_path: Path) -> None:
+    classpath = compile_java("ListErrors", java_classpath(f"org.apache.kafka:kafka-clients:{NEWEST}"), tmp_path)
+    lines = [line.split() for line in run(java(classpath, "ListErrors"), tmp_path).splitlines()]
+    assert {int(number): name for number, name, _ in lines} == {int(code): code.name for code in ErrorCode}
+    assert {name for _, name, retriable in lines if retriable == "true"} == {code.name for code in RETRIABLE}

@@ -189,6 +189,13 @@ def test_the_delay_of_a_queue_is_that_of_messages_which_have_none(sqs: Any, name
     assert counts(sqs, url) == (0, 1, 1)
 
 
+def test_a_delay_that_is_changed_counts_for_messages_that_wait(sqs: Any, name: str) -> None:
+    url = sqs.create_queue(QueueName=name, Attributes={"DelaySeconds": "900"})["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="sooner")
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    assert bodies(receive(sqs, url, wait_s=20)) == ["sooner"]
+
+
 def test_a_long_poll_gets_what_is_sent_meanwhile(sqs: Any, queue: str) -> None:
     found: list[dict[str, Any]] = []
     waiting = threading.Thread(target=lambda: found.extend(receive(sqs, queue, 10, 20)))

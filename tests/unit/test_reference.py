@@ -1,11 +1,15 @@
 """The lists in the documentation are those of the code."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from penstock.broker.registry import APIS, load_handlers
-from penstock.reference import BLOCKS, NOT_SERVED, generated
+from penstock.foundation.codes import ErrorCode
+from penstock.reference.blocks import BLOCKS, generated
+from penstock.reference.kafka import NOT_SERVED
+from penstock.reference.kafka_errors import NEVER, WHEN
 from penstock.wire.keys import ApiKey
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,3 +31,21 @@ def test_every_api_is_served_or_it_is_said_why_not() -> None:
     load_handlers()
     assert set(APIS) | set(NOT_SERVED) == set(ApiKey)
     assert not set(APIS) & set(NOT_SERVED)
+
+
+def test_it_is_said_of_every_error_code_when_it_is_answered() -> None:
+    assert set(WHEN) | set(NEVER) | {ErrorCode.NONE} == set(ErrorCode)
+    assert not set(WHEN) & set(NEVER)
+
+
+def test_a_code_that_is_answered_is_in_the_code_of_brokers() -> None:
+    rooms = ("broker", "cluster", "foundation/errors", "groups", "log", "queues", "records", "replication", "sqs")
+    rooms = (*rooms, "telemetry", "transactions", "views")
+    source = Path(__file__).parents[2] / "src" / "penstock"
+    found = {
+        name
+        for path in source.rglob("*.py")
+        if str(path.relative_to(source)).startswith(rooms)
+        for name in re.findall(r"ErrorCode\.([A-Z_]+)", path.read_text(encoding="utf-8"))
+    }
+    assert [code.name for code in WHEN if code.name not in found] == []

@@ -26,6 +26,12 @@ class InvalidSessionEpoch(PenstockError):
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
+class SessionTopicIds(PenstockError):
+    """A session that names topics goes on with topic ids, or the other way round."""
+
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
 @dataclass(slots=True)
 class Cached:
     """A partition of a session: what was asked of it, and what was last said of it."""
@@ -38,6 +44,8 @@ class Cached:
 @dataclass(slots=True)
 class Session:
     session_id: int
+    by_id: bool
+    """Whether its requests have topic ids in place of names (version 13 and later)."""
     epoch: int = 1
     used_ms: int = 0
     partitions: dict[Key, Cached] = field(default_factory=dict)
@@ -93,24 +101,27 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, now_ms: int) -> FetchPlan:
-        """What to fetch. Raises SessionNotFound or InvalidSessionEpoch; the client then sends a full request."""
+    def plan(self, request: FetchRequest, now_ms: int, *, by_id: bool = False) -> FetchPlan:
+        """What to fetch. `by_id`: the request has topic ids in place of names.
+
+        Raises SessionNotFound, InvalidSessionEpoch or SessionTopicIds; the client then sends a full request.
+        """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
             wanted = _named(request)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchPlan(wanted=wanted)
-            return FetchPlan(wanted=wanted, session=self._open(wanted, now_ms))
-        return self._go_on(request, now_ms)
+            return FetchPlan(wanted=wanted, session=self._open(wanted, now_ms, by_id))
+        return self._go_on(request, now_ms, by_id)
 
-    def _open(self, wanted: list[tuple[Key, FetchPartition]], now_ms: int) -> Session | None:
+    def _open(self, wanted: list[tuple[Key, FetchPartition]], now_ms: int, by_id: bool) -> Session | None:
         if not wanted or len(wanted) > SESSION_PARTITIONS_MAX or not self._make_room(now_ms):
             return None
         self._last_id = self._last_id % (2**31 - 1) + 1
         while self._last_id in self._sessions:
             self._last_id = self._last_id % (2**31 - 1) + 1
-        session = Session(self._last_id, used_ms=now_ms)
+        session = Session(self._last_id, by_id, used_ms=now_ms)
         session.partitions = {key: Cached(partition) for key, partition in wanted}
         self._sessions[session.session_id] = session
         return session
@@ -126,7 +137,7 @@ class FetchSessions:
         del self._sessions[oldest.session_id]
         return True
 
-    def _go_on(self, request: FetchRequest, now_ms: int) -> FetchPlan:
+    def _go_on(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise SessionNotFound(f"fetch session {request.session_id} is not known")
@@ -134,6 +145,9 @@ class FetchSessions:
             raise InvalidSessionEpoch(
                 f"fetch session {session.session_id} is at epoch {session.epoch}, not {request.session_epoch}"
             )
+        if by_id is not session.by_id:
+            kind = "ids" if session.by_id else "names"
+            raise SessionTopicIds(f"fetch session {session.session_id} was begun with topic {kind}")
         session.epoch = session.epoch % (2**31 - 1) + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)

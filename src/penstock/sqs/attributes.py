@@ -40,7 +40,7 @@ MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
 RETENTION: Final = "PenstockRetentionPeriod"
 
-_WHOLES: Final[dict[str, tuple[str, Span]]] = {
+WHOLES: Final[dict[str, tuple[str, Span]]] = {
     "VisibilityTimeout": ("visibility_timeout_s", limits.VISIBILITY_S),
     "DelaySeconds": ("delay_s", limits.DELAY_S),
     "ReceiveMessageWaitTimeSeconds": ("wait_s", limits.WAIT_S),
@@ -49,14 +49,14 @@ _WHOLES: Final[dict[str, tuple[str, Span]]] = {
     RETENTION: ("retention_s", limits.LONG_RETENTION_S),
     PARTITIONS: ("partitions", limits.PARTITIONS),
 }
-_CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "DeduplicationScope": ("deduplication_scope", (SCOPE_QUEUE, SCOPE_GROUP)),
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
 _OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
 """Kept and shown. A policy is the one of these that is looked at."""
-_POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
-KNOWN: Final = {*_WHOLES, *_OTHERS, *_POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
+POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
+KNOWN: Final = {*WHOLES, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
 
 def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
@@ -106,12 +106,12 @@ def _for_fifo(name: str) -> SqsError:
 
 
 def _set(settings: QueueSettings, name: str, value: str, full_name: FullName) -> QueueSettings:
-    if name in _WHOLES:
-        field, span = _WHOLES[name]
+    if name in WHOLES:
+        field, span = WHOLES[name]
         numbers: dict[str, Any] = {field: _whole(name, value, span)}
         return replace(settings, **numbers)
-    if name in _CHOICES:
-        field, choices = _CHOICES[name]
+    if name in CHOICES:
+        field, choices = CHOICES[name]
         if value not in choices:
             raise invalid_value(name, f"Must be one of {', '.join(choices)}.")
         chosen: dict[str, Any] = {field: value}
@@ -233,7 +233,7 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
     """All attributes that settings stand for. `arn` makes an ARN of a queue's full name."""
-    found = {name: str(getattr(settings, field)) for name, (field, _) in _WHOLES.items()}
+    found = {name: str(getattr(settings, field)) for name, (field, _) in WHOLES.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)
     if not settings.partitions:

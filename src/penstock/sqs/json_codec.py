@@ -15,7 +15,7 @@ STRINGS_MAX: Final = 4096
 """Of a body, names included. A batch of ten entries of ten attributes has fewer than 1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
 """Of a body, besides its strings. The same batch has 3,000, or 20,000 if it is indented."""
-_UNCHECKED_BYTES: Final = 320 << 10
+UNCHECKED_BYTES: Final = 320 << 10
 """Bodies up to here are parsed in some 10 ms, whatever is in them. A message of 256 KiB fits in, with escapes."""
 _SMALL_BYTES: Final = 16 << 10
 """Beyond, counting names by skipping strings is faster than searching for names, if strings have no escapes."""
@@ -37,7 +37,7 @@ def decode(body: bytes) -> dict[str, Any]:
     if not body:
         return {}
     count = None
-    if len(body) > _UNCHECKED_BYTES:
+    if len(body) > UNCHECKED_BYTES:
         count = _count_names(body)
         if count is None:
             raise _too_many_values()

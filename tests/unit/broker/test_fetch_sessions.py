@@ -12,6 +12,7 @@ from penstock.broker.fetch_sessions import (
     InvalidSessionEpoch,
     Key,
     SessionNotFound,
+    SessionTopicIds,
 )
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.fetch import (
@@ -302,3 +303,14 @@ def test_an_id_that_is_in_use_is_not_given_again() -> None:
     assert opened(sessions, 1) == 1
     sessions._last_id = 2**31 - 2
     assert opened(sessions, 1) == 2
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_session_keeps_to_names_or_to_ids(by_id: bool) -> None:
+    """As in Kafka: the epoch stays, and so does the session, until the client begins another."""
+    sessions = FetchSessions(10)
+    session_id = sessions.plan(request(0, 0, 1), 0, by_id=by_id).session_id
+    with pytest.raises(SessionTopicIds) as refused:
+        sessions.plan(request(session_id, 1), 0, by_id=not by_id)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert sessions.plan(request(session_id, 1), 0, by_id=by_id).session_id == session_id

@@ -13,16 +13,22 @@ from penstock.wire.messages.describe_cluster import (
 )
 
 BROKERS = 1
+CONTROLLERS = 2
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
 def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker) -> DescribeClusterResponse:
     image = broker.image
     if request.endpoint_type != BROKERS:
+        is_known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
             throttle_time_ms=0,
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a broker; controllers have no listener of their own",
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=(
+                "this is a broker; controllers have no listener of their own"
+                if is_known
+                else f"there is no endpoint type {request.endpoint_type}"
+            ),
             cluster_id=image.cluster_id,
             brokers=(),
         )

@@ -35,6 +35,8 @@ from penstock.wire.messages.fetch import (
 )
 from penstock.wire.schema import Buffer
 
+IDS_FROM: Final = 13
+"""From this version on, requests have topic ids in place of names."""
 LARGE_PARTITIONS: Final = 1000
 """A request for more partitions is read in time slices."""
 STEP_MASK: Final = 63
@@ -45,7 +47,7 @@ STEP_MASK: Final = 63
 def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | Awaitable[FetchResponse] | None:
     try:
         is_stable = wants_committed(request.isolation_level)
-        plan = broker.sessions.plan(request, broker.clock.now_ms())
+        plan = broker.sessions.plan(request, broker.clock.now_ms(), by_id=call.version >= IDS_FROM)
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
     attempt = Attempt(request, plan, broker, is_stable)

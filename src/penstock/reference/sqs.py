@@ -1,0 +1,104 @@
+"""Tables of the actions of the SQS API, and of the attributes of queues."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.cluster.queues import ALLOW_ALL, BY_QUEUE, DENY_ALL, PARTITIONS_MAX, QueueSettings
+from penstock.reference.tables import table
+from penstock.sqs import attributes, limits
+from penstock.sqs.actions.create_queue import TOPIC
+from penstock.sqs.attributes import CHOICES, KNOWN, SHOWN_ONLY, WHOLES
+from penstock.sqs.permissions import POLICY, SHARED_ACTIONS
+from penstock.sqs.registry import ACTIONS, load_actions
+
+_UNITS: Final[Mapping[str, str]] = {"MaximumMessageSize": " bytes", attributes.PARTITIONS: ""}
+_FLAGS: Final = "true, false"
+_NEW_ONLY: Final = (attributes.FIFO_QUEUE, attributes.PARTITIONS, TOPIC)
+
+_ABOUT: Final[Mapping[str, str]] = {
+    "VisibilityTimeout": "How long a message is hidden from others once it is received.",
+    "DelaySeconds": "How long a new message is hidden, where it does not say so itself (standard queues).",
+    "ReceiveMessageWaitTimeSeconds": "How long ReceiveMessage waits for messages, where it does not say so itself.",
+    "MaximumMessageSize": "The most bytes of a message: body, and names, types and values of its attributes.",
+    "MessageRetentionPeriod": "How long messages are kept: the retention of the queue's topic.",
+    "RedrivePolicy": "Where messages go that were received too often.",
+    "RedriveAllowPolicy": "Which queues may have this one as their dead-letter queue.",
+    attributes.FIFO_QUEUE: "Makes a FIFO queue; its name ends in `.fifo`.",
+    "ContentBasedDeduplication": "FIFO queues: the body's SHA-256 is the MessageDeduplicationId where there is none.",
+    "DeduplicationScope": "FIFO queues: within what duplicates are found.",
+    "FifoThroughputLimit": "FIFO queues: kept and shown.",
+    POLICY: "What [other accounts](#accounts) may do.",
+    attributes.KMS_KEY: "Kept and shown.",
+    attributes.KMS_REUSE: "Kept; shown while there is a KmsMasterKeyId.",
+    attributes.MANAGED_SSE: "Kept and shown.",
+    "QueueArn": "Its region is the one that the request is signed for, or that of `sqs.region`.",
+    "CreatedTimestamp": "When the queue was created, in seconds.",
+    "LastModifiedTimestamp": "When its attributes were last changed, in seconds.",
+    "ApproximateNumberOfMessages": "Messages that can be received.",
+    "ApproximateNumberOfMessagesNotVisible": "Messages in flight.",
+    "ApproximateNumberOfMessagesDelayed": "Messages whose delay is not over.",
+    attributes.PARTITIONS: "Penstock's own: partitions of the queue's topic.",
+    attributes.RETENTION: "Penstock's own: a MessageRetentionPeriod beyond 14 days, up to a hundred years.",
+    TOPIC: "Penstock's own: the topic that the queue is attached to, in place of one of its own.",
+}
+_VALUES: Final[Mapping[str, tuple[str, str]]] = {
+    "RedrivePolicy": (
+        f"JSON: `deadLetterTargetArn`, `maxReceiveCount` {limits.RECEIVE_COUNT.least} to "
+        f"{limits.RECEIVE_COUNT.most:,}",
+        "none",
+    ),
+    "RedriveAllowPolicy": (
+        f"JSON: `redrivePermission` {ALLOW_ALL}, {DENY_ALL}, {BY_QUEUE}; `sourceQueueArns` up to "
+        f"{limits.REDRIVE_SOURCES_MAX}",
+        ALLOW_ALL,
+    ),
+    attributes.FIFO_QUEUE: ("true", "none"),
+    "ContentBasedDeduplication": (_FLAGS, "false"),
+    POLICY: ("JSON with at least one statement", "none"),
+    attributes.KMS_KEY: ("text", "none"),
+    attributes.KMS_REUSE: (
+        f"{limits.DATA_KEY_REUSE_S.least:,} to {limits.DATA_KEY_REUSE_S.most:,} s",
+        attributes.KMS_REUSE_DEFAULT,
+    ),
+    attributes.MANAGED_SSE: (_FLAGS, "true"),
+    TOPIC: ("the name of a topic", "none"),
+}
+"""Values and default of attributes that are neither numbers nor choices."""
+
+
+def _values(name: str) -> tuple[str, str]:
+    if name in SHOWN_ONLY:
+        return "", ""
+    if name == attributes.PARTITIONS:
+        span = limits.PARTITIONS
+        return f"{span.least:,} to {span.most:,}", f"as many as there are brokers, up to {PARTITIONS_MAX}"
+    if name == attributes.RETENTION:
+        span = limits.LONG_RETENTION_S
+        return f"{span.least:,} to {span.most:,} s", "none"
+    if name in WHOLES:
+        field, span = WHOLES[name]
+        return f"{span.least:,} to {span.most:,}{_UNITS.get(name, ' s')}", f"{getattr(QueueSettings(), field):,}"
+    if name in CHOICES:
+        field, choices = CHOICES[name]
+        return ", ".join(choices), str(getattr(QueueSettings(), field))
+    return _VALUES[name]
+
+
+def _settable(name: str) -> str:
+    if name in SHOWN_ONLY:
+        return "shown only"
+    return "with a new queue" if name in _NEW_ONLY else "at any time"
+
+
+def queue_attributes() -> str:
+    rows = ([name, *_values(name), _settable(name), _ABOUT[name]] for name in sorted({*KNOWN, TOPIC}))
+    return table(("attribute", "values", "default", "set", "what it is"), rows)
+
+
+def actions() -> str:
+    load_actions()
+    rows = (
+        [name, action.permission, "yes" if action.permission in SHARED_ACTIONS else "no"]
+        for name, action in sorted(ACTIONS.items())
+    )
+    return table(("action", "what a key must be allowed", "can be allowed to other accounts"), rows)
