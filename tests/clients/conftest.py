@@ -2,8 +2,6 @@
 
 import gc
 import itertools
-import random
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,14 +136,6 @@ def raw(broker: BrokerProcess) -> Iterator[RawClient]:
 def group_raw(group_broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(group_broker.address) as client:
         yield client
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Randomness with a seed, which a failing test shows in its captured output."""
-    seed = random.SystemRandom().getrandbits(32)
-    sys.stdout.write(f"seed {seed}\n")
-    return random.Random(seed)
 
 
 _numbers = itertools.count()

@@ -3,8 +3,6 @@
 import asyncio
 import inspect
 import itertools
-import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,11 +79,3 @@ def stores_of(kind: str, shared: Callable[[str], Ensemble], folder: Path) -> Sto
     if kind == "embedded":
         return Stores(kind, "embedded", folder / "data")
     return Stores(kind, shared(kind).url(f"/tests/{next(_numbers)}"), folder)
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Randomness with a seed, which a failing test shows in its captured output."""
-    seed = random.SystemRandom().getrandbits(32)
-    sys.stdout.write(f"seed {seed}\n")
-    return random.Random(seed)

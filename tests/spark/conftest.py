@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -91,14 +90,6 @@ def lab(broker: BrokerProcess) -> Iterator[Lab]:
 def topic() -> str:
     """A name that no other test uses."""
     return f"topic-{next(_numbers)}"
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Randomness with a seed, which a failing test shows in its captured output."""
-    seed = random.SystemRandom().getrandbits(32)
-    sys.stdout.write(f"seed {seed}\n")
-    return random.Random(seed)
 
 
 @pytest.fixture
