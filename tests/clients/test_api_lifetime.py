@@ -11,10 +11,12 @@ import pytest
 import penstock
 from penstock import Connection
 from penstock.foundation.codes import ErrorCode
+from penstock.wire.keys import ApiKey
 from tests.brokers import BrokerProcess
 
 from .api_lab import IDLE_S, Program, all_of, committed, connect, new_group, new_topic, numbers, threads
 from .conftest import QUICK_GROUPS
+from .proxy import LossyProxy
 from .waiting import PATIENCE_S, wait_until
 
 
@@ -126,6 +128,33 @@ def test_a_connection_that_is_closed_without_its_broker_ends_soon(
     mq.close()
     wait_until(lambda: threads() <= before, "no thread is left")
     broker.start()
+
+
+def test_a_connection_whose_commit_does_not_end_is_closed(
+    own_broker: Callable[..., BrokerProcess], group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka tries a commit again without end if it was under way when the broker went down."""
+    proxy = LossyProxy()
+    broker = own_broker(QUICK_GROUPS, advertise=proxy.address)
+    proxy.broker = broker.address
+    topic = new_topic(proxy.address)
+    before = threads()
+    mq = connect(proxy.address, timeout_s=2)
+    mq.publish(topic, 1)
+    messages = mq.subscribe(topic, group=group)
+    assert next(messages).json() == 1
+    proxy.drop_requests(ApiKey.OFFSET_COMMIT)
+    closing = threading.Thread(target=mq.close, daemon=True)
+    closing.start()
+    wait_until(lambda: proxy.drops, "the commit is lost")
+    broker.kill()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+    assert "consumer_not_closed" in caplog.text
+    proxy.drop_requests()
+    broker.start()
+    wait_until(lambda: threads() <= before, "the consumer ends when the broker is back")
+    proxy.close()
 
 
 def test_an_error_in_a_block_is_not_hidden_by_one_on_the_way_out(

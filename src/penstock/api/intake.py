@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as Arrived
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from penstock.api.blocking import BlockingCalls, CallTimedOut
 from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, explain, kafka_error
 from penstock.api.lookup import Lookup, Missing, Wanted, as_kafka
 from penstock.api.outlet import heard
@@ -89,6 +90,7 @@ class Intake:
         config["enable.partition.eof"] = reading.is_end_told
         config["allow.auto.create.topics"] = reading.missing == "create"
         self._is_incremental = is_incremental(config)
+        self._blocking = BlockingCalls()
         self._failure: ApiError | None = None
         self._paused: set[TopicPartition] = set()
         self._topics: list[str] = []
@@ -332,13 +334,17 @@ class Intake:
         self._consumer.commit(offsets=as_kafka(offsets), asynchronous=True)
 
     def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]:
-        """Commit, and wait; what could not be committed, and why."""
+        """Commits, and waits for the answer, `timeout_s` at most. Returns what could not be committed, and why."""
         doing = f"committing for group {self._reading.group!r}"
+        wanted = as_kafka(offsets)
         try:
-            answers = self._consumer.commit(offsets=as_kafka(offsets), asynchronous=False)
+            answers = self._blocking.run(
+                lambda: self._consumer.commit(offsets=wanted, asynchronous=False), self._settings.timeout_s
+            )
         except KafkaException as error:
-            failure = explain(kafka_error(error), doing, SubscribeFailed)
-            return dict.fromkeys(offsets, failure)
+            return dict.fromkeys(offsets, explain(kafka_error(error), doing, SubscribeFailed))
+        except CallTimedOut:
+            return dict.fromkeys(offsets, explain(KafkaError(KafkaError._TIMED_OUT), doing, SubscribeFailed))
         return {
             TopicPartition(answer.topic, answer.partition): explain(answer.error, doing, SubscribeFailed)
             for answer in answers
@@ -358,9 +364,16 @@ class Intake:
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Leave the group at once, rather than being missed in a while."""
+        """Leaves the group, so that the other members need not wait for the session to expire."""
         self._paused.clear()  # nothing is fetched any more
-        self._consumer.close()
+        try:
+            self._blocking.run_last(self._consumer.close, self._settings.timeout_s)
+        except CallTimedOut:
+            log.warning(
+                "consumer_not_closed group=%s timeout_s=%s hint='no broker answers; it is closed when one does'",
+                self._reading.group,
+                self._settings.timeout_s,
+            )
 
 
 def _place(message: Arrived) -> TopicPartition:

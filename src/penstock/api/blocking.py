@@ -1,0 +1,80 @@
+"""Calls of librdkafka that have no timeout of their own.
+
+librdkafka repeats an OffsetCommit without end if it was under way when the coordinator went down, and a consumer is
+not closed before its commits have ended. So both run in a thread, which is waited for no longer than the timeout.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from confluent_kafka import KafkaException
+
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+
+T = TypeVar("T")
+
+
+class CallTimedOut(PenstockError):
+    """The call has not ended in time. It goes on in its thread."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class _Call(Generic[T]):
+    """One call in a daemon thread, which does not keep the process from ending."""
+
+    def __init__(self, work: Callable[[], T], after: "_Call[Any] | None") -> None:
+        self._work = work
+        self._after = after
+        self._result: list[T] = []
+        self._error: KafkaException | RuntimeError | None = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="penstock-blocking", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            if self._after is not None:
+                self._after.wait(None)
+                self._after = None
+            self._result.append(self._work())
+        except (KafkaException, RuntimeError) as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        return self._done.wait(timeout_s)
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+class BlockingCalls:
+    """Runs the blocking calls of one consumer, one after the other. One thread at a time uses it."""
+
+    def __init__(self) -> None:
+        self._last: _Call[Any] | None = None
+
+    def run(self, work: Callable[[], T], timeout_s: float) -> T:
+        """Returns what `work` returns. Raises what it raises, or CallTimedOut.
+
+        While a call that timed out goes on, none is begun: there is never more than one.
+        """
+        if self._last is not None and not self._last.wait(timeout_s):
+            raise CallTimedOut
+        return self._begin(work, None, timeout_s)
+
+    def run_last(self, work: Callable[[], T], timeout_s: float) -> T:
+        """The same for the last call, which is begun as soon as the call before it has ended."""
+        return self._begin(work, self._last, timeout_s)
+
+    def _begin(self, work: Callable[[], T], after: _Call[Any] | None, timeout_s: float) -> T:
+        call = _Call(work, after)
+        self._last = call
+        if not call.wait(timeout_s):
+            raise CallTimedOut
+        return call.result()
