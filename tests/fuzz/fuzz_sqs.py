@@ -20,13 +20,13 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.security.credentials import AccessKey, Credentials, parse_credentials
     from penstock.security.sigv4 import Verifier
     from penstock.sqs import attributes, json_codec, query_codec
+    from penstock.sqs.acknowledgement import deletion, renewal
     from penstock.sqs.batches import read_entries
     from penstock.sqs.checks import Params
     from penstock.sqs.message_attributes import Filter, from_headers, shown
     from penstock.sqs.moving import read_handle
     from penstock.sqs.paging import page_of
     from penstock.sqs.sending import read_message
-    from penstock.sqs.settling import deletion, renewal
 
 QUEUES = (
     Queue(name="jobs", topic_id=bytes(16)),

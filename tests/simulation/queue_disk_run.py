@@ -26,7 +26,7 @@ from penstock.broker.queues.messages import Delivered, NewMessage
 from penstock.broker.queues.partition import Wish
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log.settings import Flush, LogSettings
-from penstock.queues.commands import Item, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType
 from penstock.queues.errors import AlreadyFinished
 from penstock.records.batch import batches
 from penstock.records.build import Record, build_batch, read_records
@@ -192,7 +192,7 @@ class QueueDiskRun:
         log = self.node.partition.log
         return (
             delivery is not None
-            and not delivery.parcels
+            and not delivery.ranges
             and delivery.end >= log.end_offset
             and len(log.segments) <= 2
             and self.threads.is_idle
@@ -302,23 +302,23 @@ class QueueDiskRun:
         some, self._held = self._held[:count], self._held[count:]
         if not some or self.node.queue is None:
             return
-        items: dict[int, Item] = {}
+        items: dict[int, Acknowledgement] = {}
         for uid, one in some:
             is_done = self.rng.random() < self._deletes_part
             if is_done:
                 self._sent[uid].is_deletion_asked = True
             if is_done or self.rng.random() < 0.5:
-                verdict = Verdict.DONE if is_done else Verdict.RELEASE
-                items[uid] = Item(one.offset, one.offset, one.holder, verdict)
+                ack_type = AckType.DONE if is_done else AckType.RELEASE
+                items[uid] = Acknowledgement(one.offset, one.offset, one.holder, ack_type)
         if items:
-            command = Settle(GROUP, tuple(items.values()))
-            self.node.queue.settle(command, lambda errors: self._settled(items, errors))
+            command = Acknowledge(GROUP, tuple(items.values()))
+            self.node.queue.acknowledge(command, lambda errors: self._settled(items, errors))
 
-    def _settled(self, items: dict[int, Item], errors: Any) -> None:
+    def _settled(self, items: dict[int, Acknowledgement], errors: Any) -> None:
         if isinstance(errors, PenstockError):
             return
         for (uid, item), error in zip(items.items(), errors, strict=True):
-            if item.verdict is Verdict.DONE and (error is None or isinstance(error, AlreadyFinished)):
+            if item.ack_type is AckType.DONE and (error is None or isinstance(error, AlreadyFinished)):
                 self.counts["deleted"] += 1
                 self._sent[uid].is_deleted = True
 
@@ -442,8 +442,8 @@ class QueueDiskRun:
         if delivery is None:
             return
         waiting: set[int] = set()
-        for parcel in delivery.parcels.values():
-            waiting.update(range(parcel.first, parcel.last + 1))
+        for delivery_range in delivery.ranges.values():
+            waiting.update(range(delivery_range.first, delivery_range.last + 1))
         for sent in self._sent.values():
             if sent.is_acked and not sent.is_deletion_asked and sent.offset < delivery.end:
                 assert sent.offset in waiting, f"NoMessageLost: {sent} is taken for finished"

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.foundation.decision import StateRecord
-from penstock.queues.commands import Acquired, Item, Settle, Verdict
-from penstock.queues.records import PARCEL, read_parcel
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Acquired
+from penstock.queues.records import DELIVERY_RANGE, read_range
 from tests.simulation.queue_log import Log
 
-FINISHES = (Verdict.DONE, Verdict.DELETE)
+FINISHES = (AckType.DONE, AckType.DELETE)
 
 
 class Meaning(NamedTuple):
@@ -19,7 +19,7 @@ class Meaning(NamedTuple):
 
     at_ms: int
     handed: tuple[Acquired, ...] = ()
-    settled: tuple[Item, ...] = ()
+    settled: tuple[Acknowledgement, ...] = ()
     """The items that were accepted; what is deleted is done, and so is what is rejected without dead letters."""
     leaving: tuple[int, ...] = ()
     """Messages that go to another queue."""
@@ -32,17 +32,17 @@ class Meaning(NamedTuple):
 def leaving(records: Iterable[StateRecord]) -> tuple[int, ...]:
     found: list[int] = []
     for record in records:
-        if record.key[0] == PARCEL and record.value is not None:
-            _, parcel = read_parcel(record)
-            if parcel is not None and parcel.move is not None:
-                found.extend(range(parcel.first, parcel.last + 1))
+        if record.key[0] == DELIVERY_RANGE and record.value is not None:
+            _, delivery_range = read_range(record)
+            if delivery_range is not None and delivery_range.move is not None:
+                found.extend(range(delivery_range.first, delivery_range.last + 1))
     return tuple(found)
 
 
-def accepted(command: Settle, reply: Iterable[object]) -> tuple[Item, ...]:
+def accepted(command: Acknowledge, reply: Iterable[object]) -> tuple[Acknowledgement, ...]:
     items = [item for item, error in zip(command.items, reply, strict=True) if error is None]
-    finishes = FINISHES if command.settings.dead_letter is not None else (*FINISHES, Verdict.REJECT)
-    return tuple(item._replace(verdict=Verdict.DONE) if item.verdict in finishes else item for item in items)
+    finishes = FINISHES if command.settings.dead_letter is not None else (*FINISHES, AckType.REJECT)
+    return tuple(item._replace(ack_type=AckType.DONE) if item.ack_type in finishes else item for item in items)
 
 
 class Ledger:
@@ -73,11 +73,11 @@ class Ledger:
         if meaning.handed:
             self._hand_out(meaning)
 
-    def _settle(self, offset: int, item: Item) -> None:
+    def _settle(self, offset: int, item: Acknowledgement) -> None:
         held = self._held.pop(offset, None)
-        if item.verdict is Verdict.DONE:
+        if item.ack_type is AckType.DONE:
             self.done.add(offset)
-        elif item.verdict is Verdict.CHANGE or (item.verdict is Verdict.RENEW and held is not None):
+        elif item.ack_type is AckType.CHANGE or (item.ack_type is AckType.RENEW and held is not None):
             self._held[offset] = item.due_ms
 
     def _hand_out(self, meaning: Meaning) -> None:

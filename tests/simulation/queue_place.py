@@ -15,17 +15,17 @@ from penstock.broker.queues.purging import Purges
 from penstock.foundation.decision import NO_PRODUCER, Decision, StateRecord
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.queues.commands import (
+    Acknowledge,
+    AckType,
     Acquire,
-    Carry,
+    CopyMessage,
     Destination,
     Fresh,
     NeedProducer,
     Purge,
     SetPosition,
     SetProducer,
-    Settle,
     Trimmed,
-    Verdict,
 )
 from penstock.queues.deduplication import Deduplication
 from penstock.queues.errors import AlreadyFinished
@@ -74,11 +74,11 @@ class Place:
         self.counts = counts
         self.log = Log()
         self.ledger = Ledger(self.log, is_fifo=settings.is_fifo)
-        self.carrying: dict[Carry, int] = {}
+        self.carrying: dict[CopyMessage, int] = {}
         """Moves that this leader carries out, and when it tries again."""
         self.finished: set[int] = set()
         """Messages that a worker said were done, and the machine said that it is well."""
-        self.sent: list[tuple[Carry, Message]] = []
+        self.sent: list[tuple[CopyMessage, Message]] = []
         """Copies that were sent of late."""
         self.is_changed = True
         self.waiting: list[tuple[int, Any]] = []
@@ -170,7 +170,7 @@ class Place:
         (reply,) = decision.replies
         self._carry_out(decision, self._meaning(command, decision, reply.value, now_ms), reply.value, answer)
 
-    def ask_old(self, command: Settle, answer: Callable[[Any], None]) -> bool:
+    def ask_old(self, command: Acknowledge, answer: Callable[[Any], None]) -> bool:
         """Ask somebody who led once, if there is one: it can commit nothing, and so only say what it knows."""
         if self.old is None or self.rng.random() < 0.8:
             return False
@@ -180,7 +180,7 @@ class Place:
             return True  # who asked hears nothing
         (reply,) = decision.replies
         for item, error in zip(command.items, reply.value, strict=True):
-            if item.verdict in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
+            if item.ack_type in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
                 self.ledger.told_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
         answer(reply.value)
         return True
@@ -196,9 +196,9 @@ class Place:
             for offset in range(end, last)
             for message in (self.log.entries[offset].message,)
         )
-        looks_on = last < self.log.high_watermark
+        has_more = last < self.log.high_watermark
         self.submit(
-            command._replace(fresh=fresh, fresh_from=end, fresh_end=max(end, last), looks_on=looks_on), answer
+            command._replace(fresh=fresh, fresh_from=end, fresh_end=max(end, last), has_more=has_more), answer
         )
 
     def _meaning(self, command: Any, decision: Decision, reply: Any, now_ms: int) -> Meaning:
@@ -208,7 +208,7 @@ class Place:
                 again = held.held_by(command.holder) if held is not None and command.repeat else []
                 is_repeat = bool(again) and all(one.first in again for one in reply)
                 return Meaning(now_ms, reply, (), leaving(decision.persist), is_repeat)
-            case Settle():
+            case Acknowledge():
                 return Meaning(now_ms, (), accepted(command, reply), leaving(decision.persist))
             case Purge():
                 return Meaning(now_ms, leaving=leaving(decision.persist), purged_to=command.end)
@@ -234,7 +234,7 @@ class Place:
                 self.machine.apply(record, NO_PRODUCER)
             self.is_changed = True
             for item in meaning.settled:
-                if item.verdict is Verdict.DONE:
+                if item.ack_type is AckType.DONE:
                     self.finished.update(range(item.first, item.last + 1))
             self.finished.update(range(meaning.purged_to))
             self.ledger.purge_asked_to = max(self.ledger.purge_asked_to, meaning.purged_to)
@@ -263,7 +263,7 @@ class Place:
             self.ledger.told_done.update(
                 offset
                 for item in pending.meaning.settled
-                if item.verdict is Verdict.DONE
+                if item.ack_type is AckType.DONE
                 for offset in range(item.first, item.last + 1)
             )
             answer(pending.reply)
@@ -365,7 +365,7 @@ class Place:
 
     # -- what is moved
 
-    def to_carry(self) -> list[tuple[Carry, Message]]:
+    def to_carry(self) -> list[tuple[CopyMessage, Message]]:
         """Copies that are to be sent, or sent again."""
         found = []
         for effect, at_ms in list(self.carrying.items()):

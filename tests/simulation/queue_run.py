@@ -3,7 +3,8 @@
 What is real: the machines, their records read back byte by byte, and the idempotence of the log that copies are
 appended to. After every step:
 - AckedMessageNeverRedelivered: what a worker was told is deleted is given to nobody again, whoever leads;
-- NoMessageLost: what is not finished by a worker is waiting, in a parcel, or has a copy where it was moved to;
+- NoMessageLost: what is not finished by a worker is waiting, in a delivery range, or has a copy where it was moved
+  to;
 - GroupInOrder: of a FIFO queue's message group nothing is given out before all that came earlier is finished, or in
   the same hands before it;
 - NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
@@ -21,8 +22,8 @@ from random import Random
 from typing import Any
 
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Acquire, Carry, Destination, Settle
-from penstock.queues.delivery import Chain, Delivery
+from penstock.queues.commands import Acknowledge, Acquire, CopyMessage, Destination
+from penstock.queues.delivery_state import Chain, DeliveryState
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeadLetter, DeliverySettings
 from tests.simulation.clock import FakeClock
@@ -37,7 +38,7 @@ FAULTS = {"restart": 2, "failover": 4, "death": 4, "disk": 2, "mended": 5, "jump
 """With how often each happens, compared with the others."""
 CALM_MS = 120_000
 
-Copy = tuple[int, int, Carry, Message]
+Copy = tuple[int, int, CopyMessage, Message]
 """Where a copy comes from, in which life of that place, and what it is."""
 
 
@@ -48,11 +49,11 @@ class OpenChains(dict[str, Chain]):
         return super().__contains__(group) and self[str(group)].held > 0
 
 
-class LooseDelivery(Delivery):
+class LooseDelivery(DeliveryState):
     """A bug: a message in flight holds back nothing behind it."""
 
     def is_timed(self, first: int) -> bool:
-        return super().is_timed(first) and not self.parcels[first].holder
+        return super().is_timed(first) and not self.ranges[first].holder
 
 
 class PlantedMachine(QueueMachine):
@@ -62,9 +63,9 @@ class PlantedMachine(QueueMachine):
         super().__init__()
         self._bug = bug
 
-    def _delivery_of(self, name: str) -> Delivery:
+    def _delivery_of(self, name: str) -> DeliveryState:
         if name not in self._deliveries:
-            self._deliveries[name] = LooseDelivery(name) if self._bug == "loose groups" else Delivery(name)
+            self._deliveries[name] = LooseDelivery(name) if self._bug == "loose groups" else DeliveryState(name)
             if self._bug == "overtaking":
                 self._deliveries[name].chains = OpenChains()
         return self._deliveries[name]
@@ -227,7 +228,7 @@ class QueueRun:
     def _unfinished(self, place: Place) -> list[int]:
         delivery = place.machine.group(GROUP)
         assert delivery is not None
-        return [*delivery.parcels, *range(delivery.end, len(place.log.entries))]
+        return [*delivery.ranges, *range(delivery.end, len(place.log.entries))]
 
     # -- faults
 
@@ -262,9 +263,9 @@ class QueueRun:
 
     def _say_again(self, place: Place) -> None:
         """Copies that were sent long ago arrive once more."""
-        for carry, message in self.rng.sample(place.sent, min(len(place.sent), 3)):
+        for copy_effect, message in self.rng.sample(place.sent, min(len(place.sent), 3)):
             self.counts["copies_stale"] += 1
-            self._append((self.places.index(place), -1, carry, message))
+            self._append((self.places.index(place), -1, copy_effect, message))
 
     # -- messages
 
@@ -282,7 +283,7 @@ class QueueRun:
 
             if isinstance(command, Acquire):
                 place.acquire(command, answer)
-            elif not (isinstance(command, Settle) and place.ask_old(command, answer)):
+            elif not (isinstance(command, Acknowledge) and place.ask_old(command, answer)):
                 place.submit(command, answer)
         elif kind == "copies":
             self._append(message)
@@ -291,13 +292,15 @@ class QueueRun:
 
     def _carry(self, number: int, place: Place) -> None:
         """Send the copies that are to be made, and say which of those that were made here are committed."""
-        for carry, message in place.to_carry():
+        for copy_effect, message in place.to_carry():
             if self.bug == "new numbers" and place.life % 2:
-                producer = carry.producer._replace(producer_id=carry.producer.producer_id + 1_000_000)
-                self.network.send(("place", number), ("copies", 0), (number, place.life, carry, (producer, message)))
+                producer = copy_effect.producer._replace(producer_id=copy_effect.producer.producer_id + 1_000_000)
+                self.network.send(
+                    ("place", number), ("copies", 0), (number, place.life, copy_effect, (producer, message))
+                )
                 continue
-            place.sent = [*place.sent[-20:], (carry, message)]
-            self.network.send(("place", number), ("copies", 0), (number, place.life, carry, message))
+            place.sent = [*place.sent[-20:], (copy_effect, message)]
+            self.network.send(("place", number), ("copies", 0), (number, place.life, copy_effect, message))
         for offset, copy in list(place.waiting):
             if offset < place.log.high_watermark:
                 place.waiting.remove((offset, copy))
@@ -305,14 +308,14 @@ class QueueRun:
 
     def _append(self, copy: Any) -> None:
         """A copy arrives where it belongs. What its log knows already is as good as new."""
-        source, _, carry, message = copy
-        producer = carry.producer
+        source, _, copy_effect, message = copy
+        producer = copy_effect.producer
         if isinstance(message, tuple):
             producer, message = message
-        number = next(at for at, place in enumerate(self.places) if place.destination == carry.destination)
+        number = next(at for at, place in enumerate(self.places) if place.destination == copy_effect.destination)
         place = self.places[number]
         try:
-            offset, is_known = place.log.append_copy(message, producer, carry.sequence, self.clock.now_ms())
+            offset, is_known = place.log.append_copy(message, producer, copy_effect.sequence, self.clock.now_ms())
         except PenstockError:
             self.counts["copies_refused"] += 1
             return
@@ -325,13 +328,13 @@ class QueueRun:
         place.waiting.append((offset, copy))
 
     def _copied(self, place: Place, copy: Copy) -> None:
-        carry = copy[2]
+        copy_effect = copy[2]
 
         def answer(value: Any) -> None:
             if value is None:
-                place.carrying.pop(carry, None)
+                place.carrying.pop(copy_effect, None)
 
-        place.submit(carry.done(), answer)
+        place.submit(copy_effect.done(), answer)
 
     # -- what must hold
 
@@ -343,9 +346,9 @@ class QueueRun:
             delivery = place.machine.group(GROUP)
             assert delivery is not None
             there = set()
-            for parcel in delivery.parcels.values():
-                offsets = range(parcel.first, parcel.last + 1)
-                assert there.isdisjoint(offsets), f"NoMessageLost: {parcel} is in two parcels"
+            for delivery_range in delivery.ranges.values():
+                offsets = range(delivery_range.first, delivery_range.last + 1)
+                assert there.isdisjoint(offsets), f"NoMessageLost: {delivery_range} is in two delivery ranges"
                 there.update(offsets)
             for offset in range(place.log.start, delivery.end):
                 if offset in there or offset in place.finished:

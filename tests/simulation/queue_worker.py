@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Acquire, Acquired, Item, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Acquire, Acquired
 from tests.simulation.queue_place import GROUP, Place
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Job:
     first: int
     last: int
     at_ms: int
-    verdict: Verdict
-    then: Verdict | None = None
+    ack_type: AckType
+    then: AckType | None = None
 
 
 class Worker:
@@ -113,20 +113,20 @@ class Worker:
             soon_ms = now_ms + (0 if run.is_calm else rng.choice((0, 20, 100, run.visibility_ms // 2)))
             late_ms = now_ms + run.visibility_ms + rng.choice((1, 100, 1000))
             any_ms = rng.choice((soon_ms, late_ms))
-            change = Verdict.RENEW if run.is_fifo else Verdict.CHANGE
+            change = AckType.RENEW if run.is_fifo else AckType.CHANGE
             jobs = {
-                "done": [Job(place, holder, first, last, soon_ms, Verdict.DONE)],
-                "delete": [Job(place, holder, first, last, any_ms, Verdict.DELETE)],
-                "late": [Job(place, holder, first, last, late_ms, Verdict.DONE)],
-                "twice": [Job(place, holder, first, last, at_ms, Verdict.DONE) for at_ms in (soon_ms, late_ms)],
+                "done": [Job(place, holder, first, last, soon_ms, AckType.DONE)],
+                "delete": [Job(place, holder, first, last, any_ms, AckType.DELETE)],
+                "late": [Job(place, holder, first, last, late_ms, AckType.DONE)],
+                "twice": [Job(place, holder, first, last, at_ms, AckType.DONE) for at_ms in (soon_ms, late_ms)],
                 "dies": [],
-                "release": [Job(place, holder, first, last, soon_ms, Verdict.RELEASE)],
-                "back off": [Job(place, holder, first, last, soon_ms, Verdict.RELEASE, Verdict.RELEASE)],
-                "renew": [Job(place, holder, first, last, soon_ms, Verdict.RENEW, Verdict.DONE)],
-                "change": [Job(place, holder, first, last, any_ms, change, Verdict.DONE)],
-                "reject": [Job(place, holder, first, last, soon_ms, Verdict.REJECT)],
-                "undo": [Job(place, holder, first, last, soon_ms, Verdict.UNDO)],
-                "move": [Job(place, holder, first, last, soon_ms, Verdict.MOVE if self.is_mover else Verdict.DONE)],
+                "release": [Job(place, holder, first, last, soon_ms, AckType.RELEASE)],
+                "back off": [Job(place, holder, first, last, soon_ms, AckType.RELEASE, AckType.RELEASE)],
+                "renew": [Job(place, holder, first, last, soon_ms, AckType.RENEW, AckType.DONE)],
+                "change": [Job(place, holder, first, last, any_ms, change, AckType.DONE)],
+                "reject": [Job(place, holder, first, last, soon_ms, AckType.REJECT)],
+                "undo": [Job(place, holder, first, last, soon_ms, AckType.UNDO)],
+                "move": [Job(place, holder, first, last, soon_ms, AckType.MOVE if self.is_mover else AckType.DONE)],
             }[fate]
             self.jobs.extend(jobs)
 
@@ -134,19 +134,19 @@ class Worker:
         run, rng = self.run, self.run.rng
         at = run.places[job.place]
         due_ms = 0
-        if job.verdict in (Verdict.RENEW, Verdict.CHANGE):
+        if job.ack_type in (AckType.RENEW, AckType.CHANGE):
             due_ms = at.now_ms + run.visibility_ms * rng.choice((0, 1, 2))
-            item = Item(job.first, job.last, job.holder, job.verdict, due_ms)
-            job.at_ms, job.verdict, job.then = run.clock.now_ms() + rng.choice((50, 500)), Verdict.DONE, None
+            item = Acknowledgement(job.first, job.last, job.holder, job.ack_type, due_ms)
+            job.at_ms, job.ack_type, job.then = run.clock.now_ms() + rng.choice((50, 500)), AckType.DONE, None
             self.jobs.append(job)
             self._send(job, item)
             return
-        if job.then is Verdict.RELEASE:
+        if job.then is AckType.RELEASE:
             due_ms = at.now_ms + rng.choice((200, 2000))
-        destination = run.move_to(job.place, job.first) if job.verdict is Verdict.MOVE else None
-        self._send(job, Item(job.first, job.last, job.holder, job.verdict, due_ms, destination))
+        destination = run.move_to(job.place, job.first) if job.ack_type is AckType.MOVE else None
+        self._send(job, Acknowledgement(job.first, job.last, job.holder, job.ack_type, due_ms, destination))
 
-    def _send(self, job: Job, item: Item) -> None:
+    def _send(self, job: Job, item: Acknowledgement) -> None:
         """Items of one place may come together."""
         at: Place = self.run.places[job.place]
         number = next(self.run.numbers)
@@ -155,10 +155,10 @@ class Worker:
             others = [
                 other
                 for other in self.jobs
-                if other.place == job.place and other is not job and other.verdict is Verdict.DONE
+                if other.place == job.place and other is not job and other.ack_type is AckType.DONE
             ]
             for other in others:
                 self.jobs.remove(other)
-                items.append(Item(other.first, other.last, other.holder, Verdict.DONE))
-        command = Settle(GROUP, tuple(items), at.settings)
+                items.append(Acknowledgement(other.first, other.last, other.holder, AckType.DONE))
+        command = Acknowledge(GROUP, tuple(items), at.settings)
         self.run.network.send(("worker", self.number), ("place", job.place), (number, command))

@@ -108,7 +108,7 @@ class Letters:
 
     def state(self) -> list[Any]:
         """Who has what of the dead letters, and how often each was delivered."""
-        return [survey.parcels for _, survey in sorted(surveys(self.box).items())]
+        return [survey.delivery_ranges for _, survey in sorted(surveys(self.box).items())]
 
     def close(self) -> None:
         self.sqs.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.claims import Parcel, State, Survey, joined
+from penstock.client.claims import DeliveryRange, State, Survey, joined
 from penstock.queues import messages
 from penstock.spark.pipelines import letters
 from penstock.spark.pipelines.catalogue import load
@@ -47,9 +47,9 @@ def test_ranges_side_by_side_are_joined(offsets: list[int]) -> None:
 def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
     survey = Survey(
         (
-            Parcel(2, 3, State.AVAILABLE, 1, ""),
-            Parcel(5, 5, State.IN_FLIGHT, 2, "ada"),
-            Parcel(6, 6, State.MOVING, 9, ""),
+            DeliveryRange(2, 3, State.AVAILABLE, 1, ""),
+            DeliveryRange(5, 5, State.IN_FLIGHT, 2, "ada"),
+            DeliveryRange(6, 6, State.MOVING, 9, ""),
         ),
         looked_to=8,
         end=10,

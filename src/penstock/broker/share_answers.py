@@ -51,7 +51,7 @@ def key_of(group_id: str | None, member_id: str | None) -> SessionKey:
     return SessionKey(group_id, member_id)
 
 
-def settle_all(
+def acknowledge_all(
     broker: Broker,
     key: SessionKey,
     acknowledged: Acknowledged,
@@ -74,7 +74,7 @@ def settle_all(
         if not missing:
             then(outcome)
 
-    def settle(place: Place) -> None:
+    def acknowledge(place: Place) -> None:
         batches = acknowledged[place]
         try:
             check_acknowledged(batches, version=version, is_renew=is_renew)
@@ -82,9 +82,9 @@ def settle_all(
         except PenstockError as error:
             take(place, error)
         else:
-            found.settle(key.group_id, key.member_id, batches, partial(take, place))
+            found.acknowledge(key.group_id, key.member_id, batches, partial(take, place))
 
-    in_turns(broker, list(acknowledged), settle)
+    in_turns(broker, list(acknowledged), acknowledge)
 
 
 def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:

@@ -16,7 +16,7 @@ from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, Offs
 from penstock.groups.group_configs import EARLIEST, reset_before_ms
 from penstock.log.disk import ColdRead
 from penstock.log.times import find_time
-from penstock.queues.commands import GiveBack, Item, SetPosition, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, ReleaseHolder, SetPosition
 from penstock.queues.errors import OverLimit
 from penstock.records.batch import batches
 from penstock.replication.partition import Partition
@@ -31,11 +31,11 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 _VERDICTS: Final = {
-    GAP: Verdict.DELETE,  # there is no message at that offset
-    ACCEPT: Verdict.DELETE,
-    RELEASE: Verdict.RELEASE,
-    REJECT: Verdict.REJECT,
-    RENEW: Verdict.RENEW,
+    GAP: AckType.DELETE,  # there is no message at that offset
+    ACCEPT: AckType.DELETE,
+    RELEASE: AckType.RELEASE,
+    REJECT: AckType.REJECT,
+    RENEW: AckType.RENEW,
 }
 READ_BYTES_MIN: Final = 16 << 10
 READ_BYTES_MAX: Final = 1 << 20
@@ -138,7 +138,7 @@ class SharePartition(NamedTuple):
 
     # -- settling
 
-    def settle(
+    def acknowledge(
         self,
         group_id: str,
         member_id: str,
@@ -151,20 +151,22 @@ class SharePartition(NamedTuple):
             return
         now_ms = self.delivery.now_ms
         items = tuple(
-            Item(first, last, member_id, _VERDICTS[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0)
+            Acknowledgement(
+                first, last, member_id, _VERDICTS[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0
+            )
             for first, last, kind in runs_of(acknowledged)
         )
-        if not self.terms.may_renew and any(item.verdict is Verdict.RENEW for item in items):
+        if not self.terms.may_renew and any(item.ack_type is AckType.RENEW for item in items):
             then(InvalidRequest(f"share.renew.acknowledge.enable is false for group {group_id!r}"))
             return
 
-        def on_settled(reply: Sequence[PenstockError | None] | PenstockError) -> None:
+        def on_acknowledged(reply: Sequence[PenstockError | None] | PenstockError) -> None:
             if isinstance(reply, PenstockError):
                 then(reply)
             else:
                 then(next((error for error in reply if error is not None), None))
 
-        self.delivery.settle(Settle(group_id, items, self.terms.settings), on_settled)
+        self.delivery.acknowledge(Acknowledge(group_id, items, self.terms.settings), on_acknowledged)
 
     def give_back(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
         """A member is gone: what it had in hand is for others. `is_undone`: it never got to it."""
@@ -178,7 +180,7 @@ class SharePartition(NamedTuple):
                 self.give_back(group_id, member_id, is_undone=is_undone)
             delivery.look_soon(group_id)
 
-        delivery.runtime.submit(GiveBack(group_id, member_id, is_undone), on_given)
+        delivery.runtime.submit(ReleaseHolder(group_id, member_id, is_undone), on_given)
 
 
 class Read(NamedTuple):
@@ -227,8 +229,8 @@ class ShareWaiter(Waiter):
 def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Ranges) -> None:
     """Nobody was there to take these: they are as if never delivered."""
     if ranges and not partition.is_closed:
-        items = tuple(Item(one.first, one.last, member_id, Verdict.UNDO) for one in ranges)
-        partition.settle(Settle(group_id, items), _ignore)
+        items = tuple(Acknowledgement(one.first, one.last, member_id, AckType.UNDO) for one in ranges)
+        partition.acknowledge(Acknowledge(group_id, items), _ignore)
 
 
 def check_acknowledged(

@@ -20,7 +20,7 @@ from penstock.foundation.errors import (
     UnknownTopicId,
 )
 from penstock.groups.commands import AddCompanions, DeliveryDropped, DropAtLeaders
-from penstock.queues.commands import Forget, SetPosition
+from penstock.queues.commands import DeleteGroup, SetPosition
 from penstock.wire.messages.share_state import (
     DESCRIBE,
     FORGET,
@@ -233,7 +233,7 @@ def _do(
         offset = min(max(offset, partition.log.start_offset), partition.high_watermark)
         delivery.runtime.submit(SetPosition(group_id, offset), on_done)
     elif action == FORGET:
-        delivery.runtime.submit(Forget(group_id), on_done)
+        delivery.runtime.submit(DeleteGroup(group_id), on_done)
     else:
         raise InvalidRequest(f"action {action} is not known")
 

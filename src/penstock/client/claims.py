@@ -35,7 +35,7 @@ class State(Enum):
     MOVING = wire.MOVING
 
 
-class Parcel(NamedTuple):
+class DeliveryRange(NamedTuple):
     """Consecutive messages that are not finished, and share one fate."""
 
     first: int
@@ -48,9 +48,9 @@ class Parcel(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What of a partition is not finished: the parcels, and all from `looked_to` on."""
+    """What of a partition is not finished: the delivery ranges, and all from `looked_to` on."""
 
-    parcels: tuple[Parcel, ...]
+    delivery_ranges: tuple[DeliveryRange, ...]
     looked_to: int
     end: int
     """Where committed messages end."""
@@ -58,10 +58,10 @@ class Survey(NamedTuple):
     @property
     def start(self) -> int:
         """The first message that is not finished, if there is one."""
-        return min(self.parcels[0].first if self.parcels else self.looked_to, self.end)
+        return min(self.delivery_ranges[0].first if self.delivery_ranges else self.looked_to, self.end)
 
 
-class Settled(NamedTuple):
+class FinishedClaims(NamedTuple):
     done: int
     """Messages that were settled, now or before."""
     lost: tuple[Range, ...]
@@ -83,15 +83,16 @@ class Claims:
 
     async def survey(self, partition: int) -> Survey:
         """What is not finished now."""
-        parcels: list[Parcel] = []
+        delivery_ranges: list[DeliveryRange] = []
         at = 0
         while True:
             answer = await self._ask(partition, wire.SURVEY, offset=at)
-            parcels += (
-                Parcel(one.first, one.last, State(one.state), one.count, one.holder) for one in answer.parcels
+            delivery_ranges += (
+                DeliveryRange(one.first, one.last, State(one.state), one.count, one.holder)
+                for one in answer.delivery_ranges
             )
             if answer.next_offset < 0:
-                return Survey(tuple(parcels), answer.looked_to, answer.end_offset)
+                return Survey(tuple(delivery_ranges), answer.looked_to, answer.end_offset)
             at = answer.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:
@@ -99,18 +100,18 @@ class Claims:
         taken: list[Range] = []
         for some in _pieces(ranges):
             answer = await self._ask(partition, wire.CLAIM, holder=holder, visibility_ms=hold_ms, ranges=_out(some))
-            taken += ((one.first, one.last) for one in answer.parcels)
+            taken += ((one.first, one.last) for one in answer.delivery_ranges)
         return joined(taken)
 
-    async def finish(self, partition: int, holder: str, ranges: Sequence[Range]) -> Settled:
+    async def finish(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
         """What the holder has of these is done."""
         return await self._settle(partition, wire.FINISH, holder, ranges)
 
-    async def undo(self, partition: int, holder: str, ranges: Sequence[Range]) -> Settled:
+    async def undo(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
         """What the holder has of these is as if it had never been claimed."""
         return await self._settle(partition, wire.UNDO, holder, ranges)
 
-    async def _settle(self, partition: int, action: int, holder: str, ranges: Sequence[Range]) -> Settled:
+    async def _settle(self, partition: int, action: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
         done = 0
         lost: list[Range] = []
         for some in _pieces(ranges):
@@ -122,7 +123,7 @@ class Claims:
             settled = await self._settle(partition, action, holder, parts)
             done += settled.done
             lost = [*(each for each in lost if each[0] == each[1]), *settled.lost]
-        return Settled(done, tuple(lost))
+        return FinishedClaims(done, tuple(lost))
 
     async def _ask(
         self,

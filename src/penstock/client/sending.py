@@ -65,7 +65,7 @@ class _State(Enum):
     KEPT = auto()
 
 
-class _Parcel:
+class _QueuedBatch:
     """One batch in line."""
 
     __slots__ = ("batch", "deadline_s", "state")
@@ -80,11 +80,11 @@ class _Parcel:
 class _Lane:
     """The line of one partition. What is kept stays in it until all before it are kept."""
 
-    __slots__ = ("backoff", "failure", "is_known", "name", "parcels", "under_way", "unknown")
+    __slots__ = ("backoff", "failure", "is_known", "name", "queued_batches", "under_way", "unknown")
 
     def __init__(self, name: TopicPartition, backoff: Backoff) -> None:
         self.name = name
-        self.parcels: deque[_Parcel] = deque()
+        self.queued_batches: deque[_QueuedBatch] = deque()
         self.under_way = 0
         self.failure: PenstockError | None = None
         """Why what is in line must be sent again; until then nothing is."""
@@ -95,17 +95,17 @@ class _Lane:
         self.unknown = 0
         """How often in a row the partition was not there."""
 
-    def next(self, width: int) -> _Parcel | None:
+    def next(self, width: int) -> _QueuedBatch | None:
         """What is to be sent now, if anything is."""
         if self.failure is not None:
             return None
-        for parcel in islice(self.parcels, width if self.is_known else 1):
-            if parcel.state is _State.WAITING:
-                return parcel
+        for queued in islice(self.queued_batches, width if self.is_known else 1):
+            if queued.state is _State.WAITING:
+                return queued
         return None
 
 
-_Load = list[tuple[_Lane, _Parcel]]
+_Load = list[tuple[_Lane, _QueuedBatch]]
 
 
 class BatchSender:
@@ -131,7 +131,7 @@ class BatchSender:
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane(name, self._new_backoff())
-        lane.parcels.append(_Parcel(batch))
+        lane.queued_batches.append(_QueuedBatch(batch))
         self.held_bytes += len(batch)
         self._pump_soon()
 
@@ -172,9 +172,9 @@ class BatchSender:
         self._is_pumping = False
         while self.failure is None:
             ready = [
-                (lane, parcel)
+                (lane, queued)
                 for lane in self._lanes.values()
-                if (parcel := lane.next(self._settings.under_way_max)) is not None
+                if (queued := lane.next(self._settings.under_way_max)) is not None
             ]
             if not ready:
                 return
@@ -186,30 +186,30 @@ class BatchSender:
         """One batch of each lane, by the node id of who leads it. Those that nobody leads fail for now."""
         now_s = asyncio.get_running_loop().time()
         found: dict[int, _Load] = {}
-        for lane, parcel in ready:
-            parcel.state = _State.UNDER_WAY
-            parcel.deadline_s = parcel.deadline_s or now_s + self._settings.delivery_timeout_s
+        for lane, queued in ready:
+            queued.state = _State.UNDER_WAY
+            queued.deadline_s = queued.deadline_s or now_s + self._settings.delivery_timeout_s
             lane.under_way += 1
             topic = self._client.view.topics.get(lane.name.topic)
             partition = None if topic is None else topic.partitions.get(lane.name.partition)
             if partition is None:
-                self._settle(lane, parcel, unknown_topic(lane.name.topic))
+                self._settle(lane, queued, unknown_topic(lane.name.topic))
             elif partition.leader == NO_NODE:
-                self._settle(lane, parcel, refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {lane.name}"))
+                self._settle(lane, queued, refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {lane.name}"))
             else:
-                found.setdefault(partition.leader, []).append((lane, parcel))
+                found.setdefault(partition.leader, []).append((lane, queued))
         return found
 
     def _requests(self, load: _Load) -> Iterable[_Load]:
         """What goes in one request each."""
         part: _Load = []
         size_bytes = 0
-        for lane, parcel in load:
-            if part and size_bytes + len(parcel.batch) > self._settings.request_bytes_max:
+        for lane, queued in load:
+            if part and size_bytes + len(queued.batch) > self._settings.request_bytes_max:
                 yield part
                 part, size_bytes = [], 0
-            part.append((lane, parcel))
-            size_bytes += len(parcel.batch)
+            part.append((lane, queued))
+            size_bytes += len(queued.batch)
         if part:
             yield part
 
@@ -237,14 +237,14 @@ class BatchSender:
                 )
             response: ProduceResponse = await connection.request(self._request(load, topics), newest=newest)
         except (ConnectionFailed, ServerError, UnsupportedByBroker) as error:
-            for lane, parcel in load:
-                self._settle(lane, parcel, error)
+            for lane, queued in load:
+                self._settle(lane, queued, error)
             return
         answers = _answers(response)
-        for lane, parcel in load:
+        for lane, queued in load:
             name, number = lane.name
             answer = answers.get((name, number)) or answers.get((topics[name].topic_id, number))
-            self._settle(lane, parcel, _error(lane.name, answer))
+            self._settle(lane, queued, _error(lane.name, answer))
 
     def _topics_of(self, load: _Load) -> dict[str, TopicInfo]:
         found = {}
@@ -257,8 +257,8 @@ class BatchSender:
 
     def _request(self, load: _Load, topics: Mapping[str, TopicInfo]) -> ProduceRequest:
         partitions: dict[str, list[PartitionProduceData]] = {}
-        for lane, parcel in load:
-            data = PartitionProduceData(index=lane.name.partition, records=parcel.batch)
+        for lane, queued in load:
+            data = PartitionProduceData(index=lane.name.partition, records=queued.batch)
             partitions.setdefault(lane.name.topic, []).append(data)
         return ProduceRequest(
             transactional_id=self._transactional_id,
@@ -273,19 +273,19 @@ class BatchSender:
 
     # -- what becomes of it
 
-    def _settle(self, lane: _Lane, parcel: _Parcel, error: PenstockError | None) -> None:
+    def _settle(self, lane: _Lane, queued: _QueuedBatch, error: PenstockError | None) -> None:
         lane.under_way -= 1
         if error is None:
-            parcel.state = _State.KEPT
+            queued.state = _State.KEPT
             lane.is_known = True
             lane.unknown = 0
             lane.backoff = self._new_backoff()
-            while lane.parcels and lane.parcels[0].state is _State.KEPT:
-                self.held_bytes -= len(lane.parcels.popleft().batch)
+            while lane.queued_batches and lane.queued_batches[0].state is _State.KEPT:
+                self.held_bytes -= len(lane.queued_batches.popleft().batch)
             self._changed.set()
         else:
-            parcel.state = _State.WAITING
-            if self._passes(lane, parcel, error):
+            queued.state = _State.WAITING
+            if self._passes(lane, queued, error):
                 lane.failure = lane.failure or error
             else:
                 self._fail(error)
@@ -294,10 +294,10 @@ class BatchSender:
         elif self.failure is None:
             self._pump_soon()
 
-    def _passes(self, lane: _Lane, parcel: _Parcel, error: PenstockError) -> bool:
+    def _passes(self, lane: _Lane, queued: _QueuedBatch, error: PenstockError) -> bool:
         """Whether the same batch may be taken later."""
         if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return lane.parcels[0] is not parcel  # one before it was not taken, and comes again
+            return lane.queued_batches[0] is not queued  # one before it was not taken, and comes again
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             lane.unknown += 1
             return lane.unknown < UNKNOWN_TRIES_MAX
@@ -306,7 +306,7 @@ class BatchSender:
     async def _retry(self, lane: _Lane, failure: PenstockError) -> None:
         """Wait a little, look who leads now, then let the lane go on with the first that is not kept."""
         wait_s = lane.backoff.next_s()
-        if asyncio.get_running_loop().time() + wait_s > lane.parcels[0].deadline_s:
+        if asyncio.get_running_loop().time() + wait_s > lane.queued_batches[0].deadline_s:
             self._fail(failure)
             return
         await asyncio.sleep(wait_s)

@@ -1,1 +1,1 @@
-"""Delivery state of queues and share groups: what is available, in flight, done or dead. Pure."""
+"""Delivery state of queues and share groups: which messages are available, in flight, acknowledged or dead. Pure."""

@@ -1,6 +1,6 @@
-"""What the machine of a partition's delivery state is asked, what it answers, and what it wants done.
+"""Commands, replies and effects of the delivery state machine of a partition.
 
-Every command names its group: a share group's id, which is a queue's name.
+Every command names its group: the id of a share group, which is the name of a queue.
 """
 
 from enum import Enum
@@ -25,24 +25,23 @@ class Destination(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """A message at or above the group's end, as the shell has read it from the log; or several in a row."""
+    """One message at or above the group's end, as read from the log; or several consecutive ones."""
 
     offset: int
     due_ms: int = 0
-    """Not to be delivered before; 0: at any time."""
+    """The earliest delivery time; 0: no delay."""
     size: int = 0
     group: str = ""
     """The message group, in a FIFO queue."""
     run: int = 1
-    """How many messages from `offset` on, each of `size` bytes: batches that stay closed are not counted one by one.
-    More than one only where messages have no due times and no message groups."""
+    """Number of consecutive messages from `offset` on, each of `size` bytes, of a batch that is not decompressed.
+    More than one only where messages have no delays and no message groups."""
 
 
 class Acquire(NamedTuple):
-    """Take messages in hand. The reply is a tuple of Acquired. Raises OverLimit (not in a FIFO queue).
+    """Acquires messages for a holder. The reply is a tuple of Acquired. Raises OverLimit (not in a FIFO queue).
 
-    What was available before comes first, then fresh messages. A group that is not known yet begins where the
-    reading of fresh messages began.
+    Messages that became available again come first, then fresh ones. A group without state begins at `fresh_from`.
     """
 
     group: str
@@ -50,40 +49,40 @@ class Acquire(NamedTuple):
     max_messages: int
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """Consecutive messages from the group's end on; between them is only what is no message (markers, aborted)."""
+    """Messages from the group's end on, in order. Gaps are control records and records of aborted transactions."""
     fresh_end: int = UNKNOWN
-    """How far was read: once all of fresh is looked at, the group's end is here. UNKNOWN: behind the last of them."""
+    """The group's end once all of `fresh` is processed. UNKNOWN: the offset after the last fresh message."""
     fresh_from: int = UNKNOWN
-    """Where the reading began. If the group's end is not that far, fresh is left aside: it would skip something."""
+    """The offset at which `fresh` was read. Above the group's end, `fresh` is ignored: it would skip messages."""
     max_bytes: int = BYTES_MAX
-    """Of fresh messages; the first one is given however large."""
+    """The most bytes of fresh messages. The first message is delivered even if it is larger."""
     whole_ranges: bool = False
-    """Ranges are not cut, and all of fresh is given: more than max_messages, never more than may be in flight."""
-    looks_on: bool = False
-    """There is more behind fresh, and it may be due before these are: what is not due is set aside as delayed.
+    """Delivers whole ranges and all of `fresh`: possibly more than max_messages, never more than may be in flight."""
+    has_more: bool = False
+    """Whether the log has more messages after `fresh`, which may be due earlier: delayed ones become delivery ranges.
 
-    Otherwise messages that are not due, with none behind them that is, are not looked at yet: they cost nothing.
+    Otherwise delayed messages at the end of the log stay above the group's end, where they need no state.
     """
     repeat: bool = False
-    """What this holder has in flight is given again, its deadline renewed (AWS: ReceiveRequestAttemptId)."""
+    """Delivers again what this holder has in flight, with a new deadline (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
 
 
 class Reschedule(NamedTuple):
-    """The clock was set: deadlines that are not over move along with it. The reply is what to go on with, or None.
+    """Shifts the deadlines that have not expired, after the clock was set. The reply is the next command, or None.
 
-    Where time goes back, the machine's own goes back with the first part: send that after the clock is changed here.
+    If the clock was set back, submit it when the machine already gets the new time.
     """
 
     by_ms: int
     group: str = ""
-    """Go on with this group, or begin with the first."""
+    """The group to continue with; empty: the first."""
     first: int = 0
-    """Go on with messages from this offset on."""
+    """The offset to continue from."""
 
 
 class Acquired(NamedTuple):
-    """Consecutive messages in one pair of hands."""
+    """Consecutive messages that were delivered to one holder."""
 
     first: int
     last: int
@@ -91,91 +90,91 @@ class Acquired(NamedTuple):
     """Deliveries, this one included."""
     first_received_ms: int
     due_ms: int
-    """Until when they are in flight."""
+    """When the visibility timeout ends."""
     is_repeat: bool = False
-    """Whether the holder had them already: see Acquire.repeat."""
+    """Whether they were in flight with this holder before: see Acquire.repeat."""
 
 
 class Claim(NamedTuple):
-    """Take in hand exactly these messages, as far as they are available: for who has examined them. Reply: Claimed.
+    """Acquires messages by their offsets, as far as they are available. The reply is Claimed.
 
-    What the holder has already is its own for longer. Nobody gets a message of a message group that someone else has
-    in hand. So much at a time as is one batch: say it again for what lies behind `reached`.
+    Messages that the holder has in flight get a new deadline. A message group of which another holder has messages in
+    flight is not available. One command claims at most one batch: repeat it for the offsets after `reached`.
     """
 
     group: str
     holder: str
     ranges: tuple[tuple[int, int], ...]
-    """First and last offsets, in order, apart from each other."""
+    """First and last offsets, in order, not overlapping."""
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """As in Acquire: those before the last that is claimed are looked at, and are available to all."""
+    """As in Acquire. Fresh messages before the last claimed one become available to all."""
     fresh_end: int = UNKNOWN
     fresh_from: int = UNKNOWN
     settings: DeliverySettings = DEFAULTS
 
 
 class Claimed(NamedTuple):
-    """What came of a Claim."""
+    """The result of a Claim."""
 
     taken: tuple[Acquired, ...]
     reached: int
-    """All that was claimed up to here is decided: what is not taken cannot be had now."""
+    """The last offset that was decided on: what was claimed up to here and is not in `taken` is not available."""
 
 
-# -- settling
+# -- acknowledging
 
 
-class Verdict(Enum):
-    """What becomes of messages that someone holds."""
+class AckType(Enum):
+    """What an acknowledgement does with the messages."""
 
     DONE = "done"
-    """Finished. Honoured after the deadline too, as long as nobody else has acquired them."""
+    """Finishes them; also after the deadline, unless another holder has acquired them."""
     RELEASE = "release"
-    """Available to all from due_ms on (0: now); the receipt is void. Only while in flight."""
+    """Makes them available from due_ms on (0: now) and the receipt invalid. Only while in flight."""
     REJECT = "reject"
-    """Nobody can work it off: to the dead letters, or finished if there are none. Only while in flight."""
+    """Sends them to the dead-letter queue, or finishes them without one. Only while in flight."""
     RENEW = "renew"
-    """In flight until due_ms; until now: available, and the receipt is good still. Only while in flight."""
+    """Sets the deadline to due_ms; in the past: available, and the receipt stays valid. Only while in flight."""
     UNDO = "undo"
-    """As if it had not been delivered: available, and the delivery is not counted."""
+    """Makes them available and does not count the delivery."""
     MOVE = "move"
-    """To a destination that is named, as move tasks do."""
+    """Moves them to a named destination, as move tasks do."""
     DELETE = "delete"
-    """As DONE, but only while in flight: share groups, and DeleteMessage of a FIFO queue."""
+    """Finishes them, only while in flight: share groups, and DeleteMessage of a FIFO queue."""
     CHANGE = "change"
-    """In flight until due_ms; until now: available. Honoured with any receipt of the message, also after the
-    deadline, and if another consumer has received it since: ChangeMessageVisibility of a standard queue."""
+    """Sets the deadline to due_ms; in the past: available. Takes any receipt of the message, also after the deadline
+    or after another receive: ChangeMessageVisibility of a standard queue."""
 
 
-class Item(NamedTuple):
-    """One acknowledgement. All that lies between first and last and is not finished must be the holder's."""
+class Acknowledgement(NamedTuple):
+    """One acknowledgement. The holder must hold every unfinished message from first to last."""
 
     first: int
     last: int
     holder: str
-    verdict: Verdict
+    ack_type: AckType
     due_ms: int = 0
     destination: Destination | None = None
-    """Of MOVE."""
+    """Required by MOVE."""
 
 
-class Settle(NamedTuple):
-    """Acknowledgements, each on its own. The reply is a tuple with None or an error for each: see errors.py.
+class Acknowledge(NamedTuple):
+    """Applies acknowledgements independently of each other. The reply is a tuple with None or an error for each.
 
-    NotHeld: someone else has it. AlreadyFinished: nobody does. NotInFlight: it is too late to extend or release it.
+    NotHeld: another holder has the message. AlreadyFinished: it is finished. NotInFlight: its deadline has passed.
     """
 
     group: str
-    items: tuple[Item, ...]
+    items: tuple[Acknowledgement, ...]
     settings: DeliverySettings = DEFAULTS
-    """Where REJECT sends them."""
+    """Has the dead-letter queue of REJECT."""
 
 
-class GiveBack(NamedTuple):
-    """A holder is gone: what it has in flight is available. The reply is how many messages that were.
+class ReleaseHolder(NamedTuple):
+    """Releases the messages that a holder has in flight. The reply is their number.
 
-    So many at a time as are one batch: say it again until the reply is 0.
+    One command releases at most one batch: repeat it until the reply is 0.
     """
 
     group: str
@@ -184,54 +183,54 @@ class GiveBack(NamedTuple):
     """Whether those deliveries are not counted."""
 
 
-# -- the group as a whole; the reply is None
+# -- whole groups; the reply is None
 
 
 class Purge(NamedTuple):
-    """All messages below an offset are done, in flight or not; but those that are being moved away are moved.
+    """Finishes all messages below an offset, in flight or not, except those that are being moved elsewhere.
 
-    A group that is not known yet begins at that offset.
+    A group without state begins at that offset.
     """
 
     group: str
     end: int
     forgets_ids: bool = False
-    """Whether the deduplication ids of all below are forgotten: see QueueMachine.purged_to. Of FIFO queues."""
+    """FIFO queues: whether their deduplication ids can be used again (QueueMachine.purged_to)."""
 
 
 class Trimmed(NamedTuple):
-    """The log has lost what was below an offset."""
+    """The log was trimmed: its messages below an offset are gone."""
 
     group: str
     start: int
 
 
 class SetPosition(NamedTuple):
-    """The group begins here, or begins here again: all from this offset on is waiting, all below is done."""
+    """Sets the position of a group: messages from this offset on are available, those below are finished."""
 
     group: str
     end: int
 
 
-class Forget(NamedTuple):
+class DeleteGroup(NamedTuple):
     """The group is deleted."""
 
     group: str
 
 
-# -- moving away
+# -- moving messages to other partitions
 
 
 class SetProducer(NamedTuple):
-    """The answer to NeedProducer: an id that nobody has had. Ignored if there is one. The reply is None."""
+    """Sets a new producer id, as NeedProducer asks for. Ignored if there is one. The reply is None."""
 
     producer_id: int
 
 
 class MoveDone(NamedTuple):
-    """The copy is committed, or was found to be. `Carry.done()` makes it. The reply is None; submit it until it is.
+    """The copy of a message is committed (see CopyMessage.done). Submit it until it succeeds. The reply is None.
 
-    From a life before this one, or of a move that was given up, it means nothing.
+    Ignored if the move was abandoned, or belongs to an earlier leader.
     """
 
     group: str
@@ -242,9 +241,9 @@ class MoveDone(NamedTuple):
 
 
 class MoveFailed(NamedTuple):
-    """The destination is gone, or will never take it. `Carry.failed()` makes it. The reply is None.
+    """The destination does not exist any more, or refuses the message (see CopyMessage.failed). The reply is None.
 
-    The message is available again at due_ms, with the deliveries that it had.
+    The message is available again at due_ms, with its delivery count.
     """
 
     group: str
@@ -256,13 +255,13 @@ class MoveFailed(NamedTuple):
 
 
 class NeedProducer(NamedTuple):
-    """An effect: have a producer id reserved for this partition, and SetProducer. It may be said several times."""
+    """Effect: reserve a producer id for this partition and submit SetProducer. May be repeated."""
 
 
-class Carry(NamedTuple):
-    """An effect: append a copy to the destination under exactly this producer and sequence, however long it takes.
+class CopyMessage(NamedTuple):
+    """Effect: append a copy to the destination with this producer id, epoch and sequence; retry until it succeeds.
 
-    That the destination has it already is success: then MoveDone. After another leader took over, it is said again.
+    A duplicate is a success. Then submit MoveDone. A new leader repeats the effect.
     """
 
     group: str
@@ -280,11 +279,11 @@ class Carry(NamedTuple):
         return MoveFailed(self.group, self.offset, self.destination, self.producer, self.sequence, due_ms)
 
 
-# -- asked without the log
+# -- queries, which write nothing
 
 
 class Counts(NamedTuple):
-    """Messages below the group's end by their state. What waits above it, the log knows."""
+    """Number of messages below the group's end by state. Messages above it are counted by the log."""
 
     available: int
     in_flight: int

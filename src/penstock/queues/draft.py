@@ -1,29 +1,29 @@
-"""A decision in the making: what is to be persisted, and which messages set out. Pure; the state is left as it is."""
+"""A decision under construction: records to persist and moves to start. Pure; it does not change the state."""
 
 from typing import Any
 
 from penstock.client.partitioner import partition_of_key
 from penstock.foundation.decision import StateRecord
 from penstock.queues.commands import Destination
-from penstock.queues.delivery import Delivery
-from penstock.queues.moving import Moves, carry, given_up, numbered
+from penstock.queues.delivery_state import DeliveryState
+from penstock.queues.moves import Moves, after_abandoned, copy_effect, numbered
 from penstock.queues.records import (
     KEY_ERRORS,
     NO_SEQUENCE,
+    DeliveryRange,
     Move,
-    Parcel,
     Route,
-    parcel_gone,
-    parcel_record,
     position_record,
     producer_record,
+    range_record,
+    range_tombstone,
     route_record,
 )
 from penstock.queues.settings import DeadLetter, DeliverySettings
 
 
 class Draft:
-    """Collects one decision."""
+    """Collects the records and effects of one decision."""
 
     __slots__ = ("_moves", "_set_out", "effects", "records")
 
@@ -32,78 +32,80 @@ class Draft:
         self.effects: list[Any] = []
         self._moves = moves
         self._set_out: set[Destination] | None = None
-        """Where to something sets out by this decision."""
+        """Destinations of the moves that this decision starts."""
 
-    def put(self, delivery: Delivery, parcel: Parcel) -> None:
-        self.records.append(parcel_record(delivery.prefix, delivery.name, parcel))
+    def put(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
+        self.records.append(range_record(delivery.prefix, delivery.name, delivery_range))
 
-    def drop(self, delivery: Delivery, first: int) -> None:
-        self.records.append(parcel_gone(delivery.prefix, delivery.name, first))
+    def drop(self, delivery: DeliveryState, first: int) -> None:
+        self.records.append(range_tombstone(delivery.prefix, delivery.name, first))
 
-    def position(self, delivery: Delivery, end: int) -> None:
+    def position(self, delivery: DeliveryState, end: int) -> None:
         self.records.append(position_record(delivery.key, delivery.name, end))
 
-    # -- moving away
+    # -- moving messages to other partitions
 
-    def bury(self, delivery: Delivery, parcel: Parcel, settings: DeliverySettings) -> None:
-        """A parcel that is dead goes to the dead letters; without any, it is finished."""
+    def send_to_dead_letters(
+        self, delivery: DeliveryState, delivery_range: DeliveryRange, settings: DeliverySettings
+    ) -> None:
+        """Moves a dead range to the dead-letter queue; without one, drops it."""
         if settings.dead_letter is None:
-            self.drop(delivery, parcel.first)
+            self.drop(delivery, delivery_range.first)
         else:
-            self.move(delivery, parcel, destination_of(parcel, settings.dead_letter))
+            self.move(delivery, delivery_range, destination_of(delivery_range, settings.dead_letter))
 
-    def move(self, delivery: Delivery, parcel: Parcel, destination: Destination) -> None:
-        """A parcel goes elsewhere: at once if the way is free, else in its turn. Nobody holds it any more."""
-        parcel = Parcel(
-            parcel.first,
-            parcel.last,
-            parcel.count,
+    def move(self, delivery: DeliveryState, delivery_range: DeliveryRange, destination: Destination) -> None:
+        """Moves a range to a destination: at once if no other move to it is pending, else in order."""
+        delivery_range = DeliveryRange(
+            delivery_range.first,
+            delivery_range.last,
+            delivery_range.count,
             0,
             "",
-            parcel.first_received_ms,
-            parcel.group,
+            delivery_range.first_received_ms,
+            delivery_range.group,
             Move(destination),
         )
         moves = self._moves
         is_free = destination not in moves.under_way and moves.next_to(destination) is None
         if is_free and moves.producer_id is not None and not (self._set_out and destination in self._set_out):
-            self.set_out(delivery, parcel)
+            self.start_move(delivery, delivery_range)
         else:
-            self.put(delivery, parcel)
+            self.put(delivery, delivery_range)
 
-    def set_out(self, delivery: Delivery, parcel: Parcel) -> None:
-        """The first message of a parcel gets its number and goes; the rest waits. There must be a producer."""
-        wanted, producer_id = parcel.move, self._moves.producer_id
+    def start_move(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
+        """Starts the move of the first message of a range; the rest waits. Needs a producer id."""
+        wanted, producer_id = delivery_range.move, self._moves.producer_id
         assert wanted is not None
         assert producer_id is not None
         destination = wanted.destination
         move, route = numbered(destination, producer_id, self._moves.routes.get(destination))
-        first, last, count, due_ms, holder, received_ms, group, _ = parcel
-        leaving = Parcel(first, first, count, due_ms, holder, received_ms, group, move)
+        first, last, count, due_ms, holder, received_ms, group, _ = delivery_range
+        leaving = DeliveryRange(first, first, count, due_ms, holder, received_ms, group, move)
         self.put(delivery, leaving)
         if last > first:
-            self.put(delivery, parcel.part(first + 1, last))
+            self.put(delivery, delivery_range.part(first + 1, last))
         self.records.append(route_record(destination, route))
-        self.effects.append(carry(delivery.name, leaving))
+        self.effects.append(copy_effect(delivery.name, leaving))
         if self._set_out is None:
             self._set_out = set()
         self._set_out.add(destination)
 
-    def give_up(self, parcel: Parcel) -> None:
-        """If a parcel that is to be dropped is under way: its number may or may not have been used."""
-        if parcel.move is None or parcel.move.sequence == NO_SEQUENCE:
+    def abandon_move(self, delivery_range: DeliveryRange) -> None:
+        """Retires the epoch of a move that has started: its sequence may or may not have been written."""
+        if delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE:
             return
-        destination, producer_id, epoch, sequence = parcel.move
-        route = given_up(Route(producer_id, epoch, sequence))
+        destination, producer_id, epoch, sequence = delivery_range.move
+        route = after_abandoned(Route(producer_id, epoch, sequence))
         if route is not None:
             self.records.append(route_record(destination, route))
         elif self._moves.producer_id == producer_id:
             self.records.append(producer_record(None))
 
 
-def destination_of(parcel: Parcel, dead_letter: DeadLetter) -> Destination:
-    """Where a dead message goes: with the others of its message group, and else wherever, but always the same."""
-    if parcel.group is None:
-        return Destination(dead_letter.topic_id, parcel.first % dead_letter.partitions)
-    key = parcel.group.encode(errors=KEY_ERRORS)
+def destination_of(delivery_range: DeliveryRange, dead_letter: DeadLetter) -> Destination:
+    """Returns the dead-letter partition of a message: by its message group, or by its offset."""
+    if delivery_range.group is None:
+        return Destination(dead_letter.topic_id, delivery_range.first % dead_letter.partitions)
+    key = delivery_range.group.encode(errors=KEY_ERRORS)
     return Destination(dead_letter.topic_id, partition_of_key(key, dead_letter.partitions))

@@ -1,21 +1,21 @@
-"""Why delivery is refused."""
+"""Errors of delivery: receipts, limits and damaged state."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 
 class NotHeld(PenstockError):
-    """Whoever settles a message does not have it: it went to someone else."""
+    """The message was delivered to another holder since."""
 
     code = ErrorCode.INVALID_RECORD_STATE
 
 
 class AlreadyFinished(NotHeld):
-    """The message is done, dead-lettered, purged or trimmed; or it was never looked at."""
+    """The message is finished, dead-lettered, purged or trimmed, or was never delivered."""
 
 
 class NotInFlight(NotHeld):
-    """The message is where it was, but its time is up: there is nothing left to extend."""
+    """The visibility timeout of the message has expired."""
 
 
 class NeverReceived(NotHeld):
@@ -23,30 +23,30 @@ class NeverReceived(NotHeld):
 
 
 class OverLimit(PenstockError):
-    """As many messages are in flight as may be (AWS: OverLimit)."""
+    """The limit of messages in flight is reached (AWS: OverLimit)."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class InvalidReceipt(PenstockError):
-    """A receipt handle that this cluster has not given (AWS: ReceiptHandleIsInvalid)."""
+    """The receipt handle was not issued by this cluster (AWS: ReceiptHandleIsInvalid)."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class TooManyDeduplicationIds(PenstockError):
-    """More deduplication ids came within five minutes than are remembered."""
+    """More deduplication ids arrived within five minutes than fit into memory."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class TooManyGroups(PenstockError):
-    """As many share groups have state on a partition as may."""
+    """The limit of share groups with state on one partition is reached."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 class DamagedState(PenstockError):
-    """A record of delivery state that this broker cannot read: it is damaged, or of a later version."""
+    """A record of delivery state is damaged, or written by a later version."""
 
     code = ErrorCode.CORRUPT_MESSAGE

@@ -1,35 +1,34 @@
-"""Who gets which messages of a FIFO queue: decided, not done. Pure.
+"""Decides which messages of a FIFO queue a holder acquires. Pure.
 
-Within a message group each message waits for all before it, until they are done, dead or in the same answer. So no
-message behind one in flight is delivered; one that has become visible again is delivered at once, though others
-behind it are in flight. Messages that were looked at and must wait become parcels, each on its own, and are found
-again through the chain of their group (delivery.py).
+Within a message group each message waits until all earlier ones are finished, dead, or in the same response. So no
+message after one in flight is delivered; one that is visible again is delivered at once, even if later ones are in
+flight. Messages that have to wait become ranges of one message each, in the chain of their group (delivery_state.py).
 
-As AWS does, as many as possible of one group are given before any of another: the others are left to other workers.
+As on AWS, a response has as many messages of one group as possible before any of another group.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.queues.acquiring import BURIED_MAX, fresh_of
+from penstock.queues.acquisition import DEAD_LETTERS_MAX, fresh_of
 from penstock.queues.commands import Acquire, Acquired, Fresh
-from penstock.queues.delivery import Delivery
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
-from penstock.queues.records import Parcel
+from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
-"""Fresh messages among which more of the same group are looked for, as a multiple of how many are wanted."""
+"""Fresh messages that are searched for more of the same group, as a multiple of the number wanted."""
 
 
 def window_of(want: int) -> int:
-    """How many fresh messages are looked at for one receive, if some of the first can be given."""
+    """Returns how many fresh messages are searched for one receive, if some of the first can be delivered."""
     return max(WINDOW_MIN, want * WINDOW_FACTOR) if want > 1 else 1
 
 
-def acquire_fifo(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Decide who gets what. `delivery` has advanced to now. With too many in flight: nothing, and no error."""
+def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
+    """Acquires messages. `delivery` must have advanced to now. Returns none if too many are in flight."""
     if command.repeat:
         again = _repeat(draft, delivery, command, now_ms)
         if again:
@@ -37,33 +36,33 @@ def acquire_fifo(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int
     want = min(command.max_messages, command.settings.in_flight_max - delivery.in_flight)
     if want <= 0:
         return ()
-    hands = _FifoHands(draft, delivery, command, now_ms, want)
-    hands.take()
-    return tuple(hands.taken)
+    acquisition = _FifoAcquisition(draft, delivery, command, now_ms, want)
+    acquisition.take()
+    return tuple(acquisition.taken)
 
 
-def _repeat(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """What the holder has, once more: it was sent, but may not have arrived. It is the same delivery still.
+def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
+    """Delivers again what the holder has in flight: the response before may have been lost. Counts no delivery.
 
-    Except what is behind a message of its group that the holder has let go: that one comes before it now. (AWS: all
+    Leaves out messages after one of their group that the holder has released: that one has to come first. (AWS: all
     of them, if none was modified.)
     """
     due_ms = now_ms + command.visibility_ms
     again: dict[str, list[Acquired]] = {}
     for first in delivery.held_by(command.holder):
-        _, last, count, _, holder, received_ms, group, _ = delivery.parcels[first]
+        _, last, count, _, holder, received_ms, group, _ = delivery.ranges[first]
         assert group is not None
         repeated = again.setdefault(group, [])
         if delivery.chains[group].offsets[len(repeated)] == first:
-            draft.put(delivery, Parcel(first, last, count, due_ms, holder, received_ms, group))
+            draft.put(delivery, DeliveryRange(first, last, count, due_ms, holder, received_ms, group))
             repeated.append(Acquired(first, last, count, received_ms, due_ms, is_repeat=True))
     return tuple(one for repeated in again.values() for one in repeated)
 
 
-class _FifoHands:
-    """What one holder gets by one decision."""
+class _FifoAcquisition:
+    """The messages that one holder acquires by one decision."""
 
-    def __init__(self, draft: Draft, delivery: Delivery, command: Acquire, now_ms: int, want: int) -> None:
+    def __init__(self, draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int, want: int) -> None:
         self._draft = draft
         self._delivery = delivery
         self._command = command
@@ -71,22 +70,22 @@ class _FifoHands:
         self._due_ms = now_ms + command.visibility_ms
         self._want = want
         self._bytes_left = command.max_bytes
-        self._buried = 0
+        self._dead = 0
         self.taken: list[Acquired] = []
         """Group by group, each in order."""
         self._chosen: set[int] = set()
-        """Those of them that are fresh."""
+        """Offsets of the fresh messages among them."""
 
     def take(self) -> None:
-        """Takes messages group by group: first groups with messages below the end, by their first one."""
+        """Acquires messages group by group: first groups with messages below the end, by their first message."""
         delivery, command = self._delivery, self._command
         fresh = fresh_of(delivery, command)
-        looked = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.parcels))]
+        looked = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
         near = _by_group(looked[: window_of(self._want)])
         for first in delivery.ready:
             if self._want <= 0:
                 break
-            group = delivery.parcels[first].group
+            group = delivery.ranges[first].group
             assert group is not None
             if self._take_chain(delivery.chains[group].offsets):
                 self._choose(near.get(group, ()))
@@ -97,25 +96,30 @@ class _FifoHands:
             self._look(fresh, list(looked))
 
     def _take_chain(self, offsets: Sequence[int]) -> bool:
-        """Take from the front of a group; whether nothing is left of it."""
+        """Acquires messages from the front of a group. Returns whether none is left."""
         delivery, settings = self._delivery, self._command.settings
         for offset in offsets:
-            parcel = delivery.parcels[offset]
+            delivery_range = delivery.ranges[offset]
             if delivery.is_timed(offset):
-                return False  # in flight or not due, and those behind it wait for it
-            if settings.max_deliveries and parcel.count >= settings.max_deliveries:
-                if self._buried >= BURIED_MAX:
+                return False  # in flight or delayed: later messages wait for it
+            if settings.max_deliveries and delivery_range.count >= settings.max_deliveries:
+                if self._dead >= DEAD_LETTERS_MAX:
                     return False
-                self._draft.bury(delivery, parcel, settings)
-                self._buried += 1
+                self._draft.send_to_dead_letters(delivery, delivery_range, settings)
+                self._dead += 1
                 continue
             if self._want <= 0:
                 return False
-            self._hold(offset, parcel.count + 1, parcel.first_received_ms or self._now_ms, parcel.group)
+            self._hold(
+                offset,
+                delivery_range.count + 1,
+                delivery_range.first_received_ms or self._now_ms,
+                delivery_range.group,
+            )
         return True
 
     def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
-        """Takes fresh messages of groups that have no unfinished message below the end."""
+        """Acquires fresh messages of groups without unfinished messages below the end."""
         for group, messages in groups.items():
             if self._want <= 0:
                 return
@@ -123,7 +127,7 @@ class _FifoHands:
                 self._choose(messages)
 
     def _choose(self, messages: Iterable[Fresh]) -> None:
-        """Takes fresh messages of one group in order, as far as they are due."""
+        """Acquires fresh messages of one group in order, up to the first that is delayed."""
         for one in messages:
             if one.due_ms > self._now_ms or self._want <= 0:
                 return
@@ -135,7 +139,7 @@ class _FifoHands:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _look(self, fresh: Sequence[Fresh], looked: list[Fresh]) -> None:
-        """Sets aside the fresh messages up to the last that is delivered; all of them if none is."""
+        """Makes ranges of the fresh messages up to the last one acquired; of all if none is."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while looked[-1].offset not in chosen:
@@ -145,7 +149,7 @@ class _FifoHands:
         for one in looked:
             if one.offset not in chosen:
                 due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
-                self._draft.put(delivery, Parcel(one.offset, one.offset, 0, due_ms, "", 0, one.group))
+                self._draft.put(delivery, DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group))
         end = looked[-1].offset + 1 if looked else delivery.end
         if len(looked) == len(fresh):
             end = max(end, command.fresh_end)
@@ -153,18 +157,18 @@ class _FifoHands:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Whether none of these is due, and nothing behind them is either: then they need not be looked at yet."""
-        return not self._command.looks_on and all(one.due_ms > self._now_ms for one in fresh)
+        """Whether all of these are delayed and the log ends after them: then they need no state yet."""
+        return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:
-        parcel = Parcel(offset, offset, count, self._due_ms, self._command.holder, received_ms, group)
-        self._draft.put(self._delivery, parcel)
+        delivery_range = DeliveryRange(offset, offset, count, self._due_ms, self._command.holder, received_ms, group)
+        self._draft.put(self._delivery, delivery_range)
         self.taken.append(Acquired(offset, offset, count, received_ms, self._due_ms))
         self._want -= 1
 
 
 def _by_group(fresh: Iterable[Fresh]) -> dict[str, list[Fresh]]:
-    """Messages by their group, in order; the groups by their first message."""
+    """Groups messages by message group, in order of the first message of each."""
     groups: dict[str, list[Fresh]] = {}
     for one in fresh:
         groups.setdefault(one.group, []).append(one)

@@ -1,8 +1,7 @@
-"""The delivery state of one partition: that of every share group, and so of every queue, on it. Pure.
+"""The delivery state machine of one partition, for all share groups and queues on it. Pure.
 
-It runs in the partition's companion log; see foundation/decision.py. What is acquired, settled or moved by one
-decision is one batch, so that a message is never in two states or in none. Time alone changes nothing that is
-persisted: a message whose deadline has passed is available because it has.
+It runs in the partition's companion log; see foundation/decision.py. A decision is written as one batch, so that a
+message is always in exactly one state. Expiry writes nothing: a message whose deadline has passed is available.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,90 +10,90 @@ from typing import Any, Final
 from penstock.foundation.decision import Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues import positions
-from penstock.queues.acquiring import acquire
-from penstock.queues.claiming import claim
+from penstock.queues.acknowledgement import acknowledge, release_holder
+from penstock.queues.acquisition import acquire
+from penstock.queues.claims import claim
 from penstock.queues.commands import (
+    Acknowledge,
     Acquire,
     Acquired,
     Claim,
     Claimed,
+    DeleteGroup,
     Destination,
-    Forget,
-    GiveBack,
     MoveDone,
     MoveFailed,
     NeedProducer,
     Purge,
+    ReleaseHolder,
     Reschedule,
     SetPosition,
     SetProducer,
-    Settle,
     Trimmed,
 )
-from penstock.queues.delivery import Delivery
+from penstock.queues.deadlines import reschedule
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
 from penstock.queues.errors import AlreadyFinished, DamagedState, TooManyGroups
 from penstock.queues.fifo import acquire_fifo
-from penstock.queues.moving import Moves, carry
+from penstock.queues.moves import Moves, copy_effect
 from penstock.queues.records import (
+    DELIVERY_RANGE,
     NOWHERE,
-    PARCEL,
     POSITION,
     PRODUCER,
     ROUTE,
-    Parcel,
-    parcel_record,
+    DeliveryRange,
     position_record,
     producer_record,
     purge_mark,
     purge_record,
-    read_parcel,
+    range_record,
     read_position,
     read_producer,
+    read_range,
     read_route,
     route_record,
 )
-from penstock.queues.rescheduling import reschedule
 from penstock.queues.settings import GROUPS_MAX
-from penstock.queues.settling import give_back, settle
 
 AGAIN_MS: Final = 1000
-"""After what time something is asked for, or tried, again."""
+"""Interval of retries: of requests for a producer id, and of moves."""
 HOLDER_CHARS_MAX: Final = 1024
-"""Of a holder's name, which is in every record of what it holds."""
+"""Limit of the holder's name, which is in every record of a range that it holds."""
 
 
 class QueueMachine:
-    """Decides who gets which messages, and what becomes of them."""
+    """Decides on deliveries, acknowledgements, claims, moves and positions of all groups of a partition."""
 
     keeps_wall_time: Final = True
-    """Its deadlines are times of the wall clock."""
+    """Deadlines are wall-clock times."""
 
     def __init__(self) -> None:
-        self._deliveries: dict[str, Delivery] = {}
+        self._deliveries: dict[str, DeliveryState] = {}
         self._moves = Moves()
         self._loaded_ms: int | None = None
-        """Set until what was under way when this place took over has been taken up."""
+        """Set after loading, until the moves that had started are resumed."""
         self._again_ms = 0
         self._deciders: Final[dict[type, Callable[[Draft, Any, int], Any]]] = {
             Acquire: self._acquire,
             Claim: self._claim,
-            Settle: self._settle,
-            GiveBack: self._give_back,
+            Acknowledge: self._acknowledge,
+            ReleaseHolder: self._release_holder,
             MoveDone: self._move_done,
             MoveFailed: self._move_failed,
             SetProducer: self._set_producer,
             SetPosition: self._set_position,
             Purge: self._purge,
             Trimmed: self._trim,
-            Forget: self._forget,
+            DeleteGroup: self._forget,
             Reschedule: self._reschedule,
         }
 
-    # -- asked without the log
+    # -- queries
 
-    def group(self, name: str) -> Delivery | None:
-        """What is known of a group. Only to be looked at; call its `advance` or `counts` for what is due by now."""
+    def group(self, name: str) -> DeliveryState | None:
+        """Returns the state of a group, for reading only; call its `advance` or `counts` with the current time."""
         return self._deliveries.get(name)
 
     @property
@@ -103,35 +102,35 @@ class QueueMachine:
 
     @property
     def start(self) -> int | None:
-        """Everything below is done for all groups; None if there is none."""
+        """The offset below which all messages are finished for all groups; None without groups."""
         return min((delivery.start for delivery in self._deliveries.values()), default=None)
 
     def purged_to(self, name: str) -> int:
-        """The deduplication ids of a group's messages below this offset are forgotten."""
+        """Returns the offset below which the deduplication ids of a group can be used again."""
         route = self._moves.routes.get(purge_mark(name))
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """The same for all groups that were purged, by their marks."""
+        """Returns the same for all groups that were purged, by `purge_mark`."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
     def summary(self) -> Iterator[StateRecord]:
-        """Records that say all that is known: with these appended, a log that is not compacted can be trimmed."""
+        """Yields records of the whole state: once they are appended, the log before them can be trimmed."""
         if self._moves.producer_id is not None:
             yield producer_record(self._moves.producer_id)
         for destination, route in self._moves.routes.items():
             yield route_record(destination, route)
         for delivery in self._deliveries.values():
             yield position_record(delivery.key, delivery.name, delivery.end)
-        # In the order in which they were decided on: what is to be moved keeps its turn.
+        # Pending moves keep their order.
         for delivery in self._deliveries.values():
-            for parcel in delivery.parcels.values():
-                if parcel.move is None:
-                    yield parcel_record(delivery.prefix, delivery.name, parcel)
+            for delivery_range in delivery.ranges.values():
+                if delivery_range.move is None:
+                    yield range_record(delivery.prefix, delivery.name, delivery_range)
         for key in self._moves.in_turn():
             delivery = self._deliveries[key.group]
-            yield parcel_record(delivery.prefix, delivery.name, delivery.parcels[key.first])
+            yield range_record(delivery.prefix, delivery.name, delivery.ranges[key.first])
 
     # -- deciding
 
@@ -146,7 +145,7 @@ class QueueMachine:
             replies=(Reply(ticket, value),),
             effects=tuple(draft.effects),
             is_whole=type(command) not in _IN_PARTS,
-            # "It is done already" means that it is gone for good: an old leader may only not know of it yet.
+            # "Already finished" must be the answer of the current leader: a deposed one may miss the latest state.
             must_lead=not draft.records and type(command) in _TOLD_BY_LEADERS,
         )
 
@@ -174,26 +173,28 @@ class QueueMachine:
             delivery.advance(now_ms)
         return claim(draft, delivery, command, now_ms)
 
-    def _begin(self, draft: Draft, command: Acquire | Claim) -> Delivery:
-        """A group that nothing is known of begins where fresh messages were read."""
+    def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
+        """Starts a group without state at the offset where fresh messages were read."""
         self._check_room()
-        delivery = Delivery(command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset)
+        delivery = DeliveryState(
+            command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
+        )
         draft.position(delivery, delivery.end)
         return delivery
 
-    def _settle(self, draft: Draft, command: Settle, now_ms: int) -> tuple[Any, ...]:
+    def _acknowledge(self, draft: Draft, command: Acknowledge, now_ms: int) -> tuple[Any, ...]:
         delivery = self._deliveries.get(command.group)
         if delivery is None:
             return (AlreadyFinished(f"nothing of {command.group!r} was delivered here"),) * len(command.items)
-        return settle(draft, delivery, command, now_ms)
+        return acknowledge(draft, delivery, command, now_ms)
 
-    def _give_back(self, draft: Draft, command: GiveBack, now_ms: int) -> int:
+    def _release_holder(self, draft: Draft, command: ReleaseHolder, now_ms: int) -> int:
         delivery = self._deliveries.get(command.group)
         if delivery is None:
             return 0
-        return give_back(draft, delivery, command, now_ms)
+        return release_holder(draft, delivery, command, now_ms)
 
-    # -- the group as a whole
+    # -- whole groups
 
     def _set_position(self, draft: Draft, command: SetPosition, now_ms: int) -> None:
         if command.end < 0:
@@ -201,21 +202,22 @@ class QueueMachine:
         delivery = self._deliveries.get(command.group)
         if delivery is None:
             self._check_room()
-            delivery = Delivery(command.group)
-        self._again_ms = now_ms  # others may set out now
+            delivery = DeliveryState(command.group)
+        self._again_ms = now_ms  # other moves may start now
         if command.end < self.purged_to(command.group):
-            draft.records.append(purge_record(command.group, command.end))  # other messages get these offsets
+            # Other messages will have these offsets.
+            draft.records.append(purge_record(command.group, command.end))
         positions.set_position(draft, delivery, command.end)
 
     def _purge(self, draft: Draft, command: Purge, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
         if delivery is None:
             self._check_room()
-            delivery = Delivery(command.group, command.end)
+            delivery = DeliveryState(command.group, command.end)
             draft.position(delivery, command.end)
         positions.purge(draft, delivery, command.end)
         if command.forgets_ids and command.end > self.purged_to(command.group):
-            # Last: if only a part is persisted, no id is forgotten of a message that is still there.
+            # Last: if only a part is persisted, the ids of messages that still exist stay in use.
             draft.records.append(purge_record(command.group, command.end))
 
     def _trim(self, draft: Draft, command: Trimmed, now_ms: int) -> None:
@@ -224,7 +226,7 @@ class QueueMachine:
             self._again_ms = now_ms
             positions.trim(draft, delivery, command.start)
 
-    def _forget(self, draft: Draft, command: Forget, now_ms: int) -> None:
+    def _forget(self, draft: Draft, command: DeleteGroup, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
         if delivery is not None:
             self._again_ms = now_ms
@@ -241,19 +243,19 @@ class QueueMachine:
                 f"{len(self._deliveries)} groups share this partition, at most {GROUPS_MAX}; delete those not needed"
             )
 
-    # -- moving away
+    # -- moving messages to other partitions
 
-    def _moving(self, command: MoveDone | MoveFailed) -> tuple[Delivery, Parcel] | None:
-        """What a command about a move means, if that is under way still."""
+    def _moving(self, command: MoveDone | MoveFailed) -> tuple[DeliveryState, DeliveryRange] | None:
+        """Returns the state and the range of a move that is still in progress, else None."""
         delivery = self._deliveries.get(command.group)
-        parcel = None if delivery is None else delivery.parcels.get(command.offset)
+        delivery_range = None if delivery is None else delivery.ranges.get(command.offset)
         meant = (command.destination, *command.producer, command.sequence)
-        if delivery is None or parcel is None or parcel.move != meant:
+        if delivery is None or delivery_range is None or delivery_range.move != meant:
             return None
-        return delivery, parcel
+        return delivery, delivery_range
 
     def _move_done(self, draft: Draft, command: MoveDone, now_ms: int) -> None:
-        """It is finished here, and the next one sets out."""
+        """Finishes the message here and starts the next move to the same destination."""
         found = self._moving(command)
         if found is None:
             return
@@ -261,17 +263,17 @@ class QueueMachine:
         key = self._moves.next_to(command.destination)
         if key is not None and self._moves.producer_id is not None:
             delivery = self._deliveries[key.group]
-            draft.set_out(delivery, delivery.parcels[key.first])
+            draft.start_move(delivery, delivery.ranges[key.first])
 
     def _move_failed(self, draft: Draft, command: MoveFailed, now_ms: int) -> None:
-        """It stays here, as if its last holder had let it go."""
+        """Makes the message available again."""
         found = self._moving(command)
         if found is None:
             return
         self._again_ms = now_ms
         delivery, (first, last, count, _, _, received_ms, group, _) = found
-        draft.give_up(found[1])
-        draft.put(delivery, Parcel(first, last, count, command.due_ms, "", received_ms, group))
+        draft.abandon_move(found[1])
+        draft.put(delivery, DeliveryRange(first, last, count, command.due_ms, "", received_ms, group))
 
     def _set_producer(self, draft: Draft, command: SetProducer, now_ms: int) -> None:
         if self._moves.producer_id is None:
@@ -297,23 +299,23 @@ class QueueMachine:
             key = self._moves.next_to(destination)
             if key is not None:
                 delivery = self._deliveries[key.group]
-                draft.set_out(delivery, delivery.parcels[key.first])
+                draft.start_move(delivery, delivery.ranges[key.first])
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_whole=True)
 
     def _resume(self) -> Decision:
-        """Nobody knows how far the one before came. Apart from all else, so that it cannot fail to be persisted."""
+        """Repeats the copies that the previous leader may or may not have written. Persists nothing: cannot fail."""
         self._loaded_ms = None
         under_way = self._moves.under_way.values()
         return Decision(
-            effects=tuple(carry(key.group, self._deliveries[key.group].parcels[key.first]) for key in under_way)
+            effects=tuple(copy_effect(key.group, self._deliveries[key.group].ranges[key.first]) for key in under_way)
         )
 
     # -- applying
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = record.key[0] if record.key else 0
-        if kind == PARCEL:
-            self._apply_parcel(record)
+        if kind == DELIVERY_RANGE:
+            self._apply_range(record)
         elif kind == POSITION:
             name, end = read_position(record)
             if end is None:
@@ -333,44 +335,44 @@ class QueueMachine:
                 f"delivery state {record.key.hex()} is of kind {kind}, which this broker does not know"
             )
 
-    def _apply_parcel(self, record: StateRecord) -> None:
-        key, parcel = read_parcel(record)
-        if parcel is None:
+    def _apply_range(self, record: StateRecord) -> None:
+        key, delivery_range = read_range(record)
+        if delivery_range is None:
             delivery = self._deliveries.get(key.group)
             if delivery is None:
                 return
-            before = delivery.parcels.get(key.first)
+            before = delivery.ranges.get(key.first)
             delivery.drop(key.first)
         else:
             delivery = self._delivery_of(key.group)
-            before = delivery.parcels.get(key.first)
-            delivery.put(parcel)
+            before = delivery.ranges.get(key.first)
+            delivery.put(delivery_range)
         if before is not None and before.move is not None:
             self._moves.leave(key, before.move)
-        if parcel is not None and parcel.move is not None:
-            self._moves.enter(key, parcel.move)
+        if delivery_range is not None and delivery_range.move is not None:
+            self._moves.enter(key, delivery_range.move)
 
-    def _delivery_of(self, name: str) -> Delivery:
+    def _delivery_of(self, name: str) -> DeliveryState:
         delivery = self._deliveries.get(name)
         if delivery is None:
-            delivery = self._deliveries[name] = Delivery(name)
+            delivery = self._deliveries[name] = DeliveryState(name)
         return delivery
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Nothing here is part of a transaction."""
+        """Does nothing: delivery state is not written in transactions."""
 
     def loaded(self, now_ms: int) -> None:
         self._loaded_ms = now_ms
         self._again_ms = now_ms
 
 
-_IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, Forget))
-"""Commands whose decisions may be larger than a batch, and hold in part; see positions.py."""
-_TOLD_BY_LEADERS: Final = frozenset((Settle, SetPosition, Purge, Forget))
-"""Commands that change nothing only if nothing is left to be changed: who has been replaced cannot know that."""
+_IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, DeleteGroup))
+"""Commands whose decisions may be larger than a batch, and may be persisted in part; see positions.py."""
+_TOLD_BY_LEADERS: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
+"""Commands whose empty decision must be confirmed by the current leader: a deposed one may miss the latest state."""
 
 
 def check_holder(holder: str) -> None:
-    """Raises InvalidRequest."""
+    """Raises InvalidRequest if the name of a holder is empty or too long."""
     if not 0 < len(holder) <= HOLDER_CHARS_MAX:
         raise InvalidRequest(f"a holder's name has {len(holder)} characters, expected 1 to {HOLDER_CHARS_MAX}")

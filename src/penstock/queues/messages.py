@@ -1,4 +1,4 @@
-"""What a message is called outside: its id, its receipt, and the headers of records that are ours."""
+"""Message ids, receipt handles, and the record headers that Penstock uses itself."""
 
 import struct
 from binascii import Error, a2b_base64, b2a_base64
@@ -9,7 +9,7 @@ from penstock.queues.errors import InvalidReceipt
 from penstock.queues.records import KEY_ERRORS
 
 OWN_PREFIX: Final = "penstock-"
-"""Headers that begin so are ours, and are not shown as message attributes."""
+"""Prefix of Penstock's own headers, which are not shown as message attributes."""
 ATTRIBUTE_TYPES: Final = "penstock-attribute-types"
 DEDUPLICATION_ID: Final = "penstock-deduplication-id"
 DELAY_MS: Final = "penstock-delay-ms"
@@ -29,18 +29,18 @@ _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 def message_id(topic_id: bytes, partition: int, offset: int) -> str:
-    """The id of a message that was sent here: a UUID, always the same for the same place.
+    """Returns the id of the message at an offset: a UUID that is derived from topic, partition and offset.
 
     >>> message_id(bytes(16), 0, 0) == message_id(bytes(16), 0, 0) != message_id(bytes(16), 0, 1)
     True
     """
     text = blake2b(_PLACE.pack(topic_id, partition, offset), digest_size=16).hexdigest()
-    # Version 8 is for ids that are made in ways of one's own (RFC 9562).
+    # Version 8 is for custom ids (RFC 9562).
     return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{'89ab'[int(text[16], 16) & 3]}{text[17:20]}-{text[20:]}"
 
 
 def message_group(key: bytes | None) -> str:
-    """The message group that a record is of in a FIFO queue: its key, or the one of all that have none.
+    """Returns the message group of a record in a FIFO queue: its key. Records without a key share one group.
 
     >>> message_group(b"customer-7"), message_group(None)
     ('customer-7', '')
@@ -53,7 +53,7 @@ def message_group(key: bytes | None) -> str:
 
 
 class Receipt(NamedTuple):
-    """Says which delivery of which message is meant."""
+    """Identifies one delivery of one message."""
 
     topic_id: bytes
     partition: int
@@ -66,22 +66,20 @@ class Receipt(NamedTuple):
 
     @classmethod
     def of(cls, handle: str) -> "Receipt":
-        """The receipt that a handle stands for. Raises InvalidReceipt."""
+        """Parses a receipt handle. Raises InvalidReceipt."""
         try:
             text = handle.encode("ascii")
             data = a2b_base64(text.translate(_FROM_URL))
             version, topic_id, partition, offset = _RECEIPT.unpack_from(data)
             holder = data[_RECEIPT.size :].decode()
         except (Error, struct.error, UnicodeError) as error:
-            raise InvalidReceipt(
-                f"receipt handle {handle[:40]!r} cannot be read: pass it on as it was given"
-            ) from error
-        # Base64 has many spellings of the same bytes, and Python reads past what is none: only our own counts.
+            raise InvalidReceipt(f"receipt handle {handle[:40]!r} cannot be parsed; pass it unchanged") from error
+        # Base64 has several encodings of the same bytes, and Python skips invalid characters: accept only our own.
         if version != RECEIPT_VERSION or partition < 0 or offset < 0 or not holder or _for_urls(data) != text:
-            raise InvalidReceipt(f"receipt handle {handle[:40]!r} is none of ours: pass it on as it was given")
+            raise InvalidReceipt(f"receipt handle {handle[:40]!r} was not issued here; pass it unchanged")
         return cls(topic_id, partition, offset, holder)
 
 
 def _for_urls(data: bytes) -> bytes:
-    """As base64.urlsafe_b64encode, which takes twice as long: every message has a receipt."""
+    """Same as base64.urlsafe_b64encode, in half the time: every message has a receipt."""
     return b2a_base64(data, newline=False).translate(_TO_URL)

@@ -1,54 +1,59 @@
-"""Where a group is, changed as a whole: purged, trimmed, set back, forgotten. Decided, not done. Pure.
+"""Changes of a whole group: purge, trim, set the position, delete. Pure.
 
-Such a decision may be larger than a batch, and is then persisted in several, of which the last ones may fail. So what
-belongs together is close together at its start (a parcel that is cut), and to decide it once more finishes it.
+Such a decision may be larger than a batch; it is then persisted in several, and the last ones may fail. So records
+that belong together (of a split range) are adjacent and come first, and repeating the command completes it.
 """
 
-from penstock.queues.delivery import Delivery
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
-from penstock.queues.records import NO_SEQUENCE, Parcel, position_record
+from penstock.queues.records import NO_SEQUENCE, DeliveryRange, position_record
 
 
-def purge(draft: Draft, delivery: Delivery, end: int) -> None:
-    """All below is done, but what is on its way elsewhere goes there."""
+def purge(draft: Draft, delivery: DeliveryState, end: int) -> None:
+    """Finishes all messages below an offset except those that are being moved."""
     if end > delivery.end:
         draft.position(delivery, end)
-    _clear(draft, delivery, [parcel for parcel in delivery.between(0, end - 1) if parcel.move is None], end)
+    _clear(
+        draft,
+        delivery,
+        [delivery_range for delivery_range in delivery.between(0, end - 1) if delivery_range.move is None],
+        end,
+    )
 
 
-def trim(draft: Draft, delivery: Delivery, start: int) -> None:
-    """The log has lost all below, also what is on its way elsewhere: whether its copy arrived or not."""
+def trim(draft: Draft, delivery: DeliveryState, start: int) -> None:
+    """Drops all ranges below the start of the log, including those that are being moved."""
     if start > delivery.end:
         draft.position(delivery, start)
     _clear(draft, delivery, list(delivery.between(0, start - 1)), start)
 
 
-def set_position(draft: Draft, delivery: Delivery, end: int) -> None:
-    """All from here on is waiting, all below is done, whatever was before.
+def set_position(draft: Draft, delivery: DeliveryState, end: int) -> None:
+    """Makes messages from this offset on available, and finishes those below.
 
-    The position goes last: it must not be below a parcel, whose messages would be waiting and in it at once.
+    The position comes last: below an existing range, its messages would be available twice.
     """
-    _clear(draft, delivery, list(delivery.parcels.values()), None)
+    _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.position(delivery, end)
 
 
-def forget(draft: Draft, delivery: Delivery) -> None:
-    """Nothing is left; the position goes last, so that to forget can be tried again."""
-    _clear(draft, delivery, list(delivery.parcels.values()), None)
+def forget(draft: Draft, delivery: DeliveryState) -> None:
+    """Deletes all state of a group. The position comes last, so that the command can be repeated."""
+    _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.records.append(position_record(delivery.key, delivery.name, None))
 
 
-def _clear(draft: Draft, delivery: Delivery, parcels: list[Parcel], start: int | None) -> None:
-    """Drop parcels; of one that reaches beyond `start`, the rest is kept."""
-    for parcel in parcels:
-        if start is not None and parcel.last >= start:
-            draft.put(delivery, parcel.part(start, parcel.last))
-            draft.drop(delivery, parcel.first)
-    for parcel in parcels:
-        if parcel.move is not None and parcel.move.sequence != NO_SEQUENCE:
-            draft.give_up(parcel)
-            draft.drop(delivery, parcel.first)
-    for parcel in parcels:
-        is_cut = start is not None and parcel.last >= start
-        if not is_cut and (parcel.move is None or parcel.move.sequence == NO_SEQUENCE):
-            draft.drop(delivery, parcel.first)
+def _clear(draft: Draft, delivery: DeliveryState, ranges: list[DeliveryRange], start: int | None) -> None:
+    """Drops ranges; keeps the part of a range at or above `start`."""
+    for delivery_range in ranges:
+        if start is not None and delivery_range.last >= start:
+            draft.put(delivery, delivery_range.part(start, delivery_range.last))
+            draft.drop(delivery, delivery_range.first)
+    for delivery_range in ranges:
+        if delivery_range.move is not None and delivery_range.move.sequence != NO_SEQUENCE:
+            draft.abandon_move(delivery_range)
+            draft.drop(delivery, delivery_range.first)
+    for delivery_range in ranges:
+        is_cut = start is not None and delivery_range.last >= start
+        if not is_cut and (delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE):
+            draft.drop(delivery, delivery_range.first)

@@ -1,7 +1,7 @@
-"""What delivery state is in the companion log: records of fixed layouts, each with its version.
+"""Records of delivery state in the companion log: fixed binary layouts, each with a version.
 
-A key begins with its kind, a value with its version. Whoever reads them back takes nothing that it does not know:
-to guess would be to lose messages.
+A key begins with the kind of record, a value with its version. Unknown kinds and versions are refused: a wrong guess
+would lose messages.
 """
 
 import struct
@@ -13,18 +13,18 @@ from penstock.queues.commands import Destination
 from penstock.queues.errors import DamagedState
 
 POSITION: Final = 1
-"""Of a group: where it has not looked yet."""
-PARCEL: Final = 2
-"""Of a group: messages that are not finished."""
+"""Of a group: the offset from which on messages were never delivered."""
+DELIVERY_RANGE: Final = 2
+"""Of a group: consecutive unfinished messages."""
 ROUTE: Final = 3
-"""Of a destination: under which epoch and sequence the next message is moved there. With NOWHERE in place of a
-partition, of a group: up to where it was purged (`purge_record`)."""
+"""Of a destination: epoch and sequence of the next message that is moved there. With NOWHERE in place of a partition,
+of a group: the offset below which it was purged (`purge_record`)."""
 PRODUCER: Final = 4
-"""Of the partition: the producer that its messages are moved away by."""
+"""Of the partition: the producer id with which its messages are moved elsewhere."""
 
 VERSION: Final = 0
 KEY_ERRORS: Final = "surrogateescape"
-"""How a message group stands for a record's key that is no text."""
+"""Encoding errors of record keys that are not UTF-8, so that any key can be a message group."""
 NO_SEQUENCE: Final = -1
 NOWHERE: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
@@ -33,7 +33,7 @@ _NAMED: Final = struct.Struct(">BH")  # kind, length of the group's name
 _FIRST: Final = struct.Struct(">q")
 _PLACE: Final = struct.Struct(">16si")
 _POSITION: Final = struct.Struct(">Bq")
-_PARCEL: Final = struct.Struct(">BBqIqqHH")  # version, flags, last, count, due, first received, holder, message group
+_RANGE: Final = struct.Struct(">BBqIqqHH")  # version, flags, last, count, due, first received, holder, message group
 _NUMBERED: Final = struct.Struct(">qhi")  # producer id, epoch, sequence
 _ROUTE: Final = struct.Struct(">Bqhi")
 _GROUPED: Final = 1
@@ -42,7 +42,7 @@ _UNDER_WAY: Final = 4
 
 
 class Move(NamedTuple):
-    """Where a message is going. Without a sequence it has not set out."""
+    """The destination of a message. It has a sequence once its copy is being written."""
 
     destination: Destination
     producer_id: int = -1
@@ -50,45 +50,45 @@ class Move(NamedTuple):
     sequence: int = NO_SEQUENCE
 
 
-class Parcel(NamedTuple):
-    """Consecutive messages with one fate. An offset below the group's end that is in no parcel is done."""
+class DeliveryRange(NamedTuple):
+    """Consecutive messages in the same state. An offset below the group's end that is in no range is finished."""
 
     first: int
     last: int
     count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used
-    """Deliveries so far."""
+    """Number of deliveries so far."""
     due_ms: int = 0
-    """With a holder: until when it is in flight. Without: when it is available."""
+    """With a holder: when the visibility timeout ends. Without: when the messages become available."""
     holder: str = ""
     first_received_ms: int = 0
     group: str | None = None
-    """The message group in a FIFO queue, where every parcel is one message."""
+    """The message group, in a FIFO queue, where every range is one message."""
     move: Move | None = None
 
     @property
     def size(self) -> int:
-        """How many messages it is."""
+        """Number of messages."""
         return self.last - self.first + 1
 
-    def is_like(self, other: "Parcel") -> bool:
-        """Whether both have the same fate."""
+    def is_like(self, other: "DeliveryRange") -> bool:
+        """Whether both ranges are in the same state."""
         return self[2:] == other[2:]
 
-    def part(self, first: int, last: int) -> "Parcel":
-        return Parcel(
+    def part(self, first: int, last: int) -> "DeliveryRange":
+        return DeliveryRange(
             first, last, self.count, self.due_ms, self.holder, self.first_received_ms, self.group, self.move
         )
 
 
 class Route(NamedTuple):
-    """How the next message will be numbered that is moved to a destination."""
+    """Producer id, epoch and sequence of the next message that is moved to a destination."""
 
     producer_id: int
     epoch: int
     sequence: int
 
 
-class ParcelKey(NamedTuple):
+class DeliveryRangeKey(NamedTuple):
     group: str
     first: int
 
@@ -96,49 +96,51 @@ class ParcelKey(NamedTuple):
 # -- written
 
 
-def parcel_prefix(group: str) -> bytes:
-    """How the keys of all parcels of a group begin."""
+def range_prefix(group: str) -> bytes:
+    """Returns the prefix of the keys of all delivery ranges of a group."""
     name = group.encode()
-    return _NAMED.pack(PARCEL, len(name)) + name
+    return _NAMED.pack(DELIVERY_RANGE, len(name)) + name
 
 
-def parcel_record(prefix: bytes, group: str, parcel: Parcel) -> StateRecord:
-    first, last, count, due_ms, holder, received_ms, message_group, move = parcel
+def range_record(prefix: bytes, group: str, delivery_range: DeliveryRange) -> StateRecord:
+    first, last, count, due_ms, holder, received_ms, message_group, move = delivery_range
     held = holder.encode()
     if message_group is None and move is None:
-        value = _PARCEL.pack(VERSION, 0, last, count, due_ms, received_ms, len(held), 0) + held
+        value = _RANGE.pack(VERSION, 0, last, count, due_ms, received_ms, len(held), 0) + held
     else:
-        value = _special_parcel(parcel, held)
-    return StateRecord(key=prefix + _FIRST.pack(first), value=value, parsed=(ParcelKey(group, first), parcel))
+        value = _special_range(delivery_range, held)
+    return StateRecord(
+        key=prefix + _FIRST.pack(first), value=value, parsed=(DeliveryRangeKey(group, first), delivery_range)
+    )
 
 
-def _special_parcel(parcel: Parcel, held: bytes) -> bytes:
-    """One that is being moved, or is of a FIFO queue."""
-    grouped = (parcel.group or "").encode(errors=KEY_ERRORS)
-    flags = _GROUPED if parcel.group is not None else 0
+def _special_range(delivery_range: DeliveryRange, held: bytes) -> bytes:
+    """Packs a range that is being moved, or belongs to a FIFO queue."""
+    grouped = (delivery_range.group or "").encode(errors=KEY_ERRORS)
+    flags = _GROUPED if delivery_range.group is not None else 0
     tail = b""
-    if parcel.move is not None:
-        destination, producer_id, epoch, sequence = parcel.move
+    if delivery_range.move is not None:
+        destination, producer_id, epoch, sequence = delivery_range.move
         flags |= _MOVING
         tail = _PLACE.pack(*destination)
         if sequence != NO_SEQUENCE:
             flags |= _UNDER_WAY
             tail += _NUMBERED.pack(producer_id, epoch, sequence)
-    head = _PARCEL.pack(
+    head = _RANGE.pack(
         VERSION,
         flags,
-        parcel.last,
-        parcel.count,
-        parcel.due_ms,
-        parcel.first_received_ms,
+        delivery_range.last,
+        delivery_range.count,
+        delivery_range.due_ms,
+        delivery_range.first_received_ms,
         len(held),
         len(grouped),
     )
     return head + held + grouped + tail
 
 
-def parcel_gone(prefix: bytes, group: str, first: int) -> StateRecord:
-    return StateRecord(key=prefix + _FIRST.pack(first), value=None, parsed=(ParcelKey(group, first), None))
+def range_tombstone(prefix: bytes, group: str, first: int) -> StateRecord:
+    return StateRecord(key=prefix + _FIRST.pack(first), value=None, parsed=(DeliveryRangeKey(group, first), None))
 
 
 def position_key(group: str) -> bytes:
@@ -147,7 +149,7 @@ def position_key(group: str) -> bytes:
 
 
 def position_record(key: bytes, group: str, end: int | None) -> StateRecord:
-    """None: the group is gone."""
+    """Returns the record of a group's position; None deletes the group."""
     value = None if end is None else _POSITION.pack(VERSION, end)
     return StateRecord(key=key, value=value, parsed=(group, end))
 
@@ -161,21 +163,21 @@ def route_record(destination: Destination, route: Route | None) -> StateRecord:
 
 
 def purge_mark(group: str) -> Destination:
-    """Stands for a group's purges where routes are kept."""
+    """Returns the key under which the purges of a group are stored among the routes."""
     return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
 
 
 def purge_record(group: str, end: int | None) -> StateRecord:
-    """The deduplication ids of messages below `end` are forgotten; None: the group is gone.
+    """Returns the record that frees the deduplication ids of messages below `end`; None deletes it.
 
-    It has the form of a route, to a partition that does not exist: older brokers keep it and use it for nothing. A
-    record of another kind would keep them from reading the delivery state at all (decision 34).
+    It is encoded as a route to a partition that does not exist, which older brokers store and ignore. They could not
+    read delivery state with a new kind of record (decision 34).
     """
     return route_record(purge_mark(group), None if end is None else Route(end, 0, 0))
 
 
 def producer_record(producer_id: int | None) -> StateRecord:
-    """None: its epochs are used up."""
+    """Returns the record of the producer id; None: its epochs are used up."""
     value = None if producer_id is None else _POSITION.pack(VERSION, producer_id)
     return StateRecord(key=bytes((PRODUCER,)), value=value, parsed=(None, producer_id))
 
@@ -192,24 +194,24 @@ def read_position(record: StateRecord) -> tuple[str, int | None]:
     return group, _read_number(record)
 
 
-def read_parcel(record: StateRecord) -> tuple[ParcelKey, Parcel | None]:
+def read_range(record: StateRecord) -> tuple[DeliveryRangeKey, DeliveryRange | None]:
     if record.parsed is not None:
         return record.parsed
     group, at = _read_name(record.key)
     if len(record.key) != at + _FIRST.size:
         raise _damaged(record, "its key names no offset")
     (first,) = _FIRST.unpack_from(record.key, at)
-    key = ParcelKey(group, first)
+    key = DeliveryRangeKey(group, first)
     if record.value is None:
         return key, None
     try:
-        return key, _read_parcel(first, record.value)
+        return key, _read_range(first, record.value)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
         raise _damaged(record, str(error)) from error
 
 
-def _read_parcel(first: int, value: bytes) -> Parcel:
-    version, flags, last, count, due_ms, received_ms, held, grouped = _PARCEL.unpack_from(value)
+def _read_range(first: int, value: bytes) -> DeliveryRange:
+    version, flags, last, count, due_ms, received_ms, held, grouped = _RANGE.unpack_from(value)
     if version != VERSION:
         raise ValueError(f"version {version}, expected {VERSION}")
     if flags & ~(_GROUPED | _MOVING | _UNDER_WAY) or flags & (_MOVING | _UNDER_WAY) == _UNDER_WAY:
@@ -217,8 +219,8 @@ def _read_parcel(first: int, value: bytes) -> Parcel:
     if not 0 <= first <= last or (flags & (_GROUPED | _UNDER_WAY) and first != last):
         raise ValueError(f"offsets {first} to {last}")
     if not flags & _GROUPED and grouped:
-        raise ValueError("a message group where there is none")
-    at = _PARCEL.size
+        raise ValueError("a message group without its flag")
+    at = _RANGE.size
     holder = value[at : at + held].decode()
     at += held
     group = value[at : at + grouped].decode(errors=KEY_ERRORS)
@@ -232,7 +234,7 @@ def _read_parcel(first: int, value: bytes) -> Parcel:
             at += _NUMBERED.size
     if at != len(value):
         raise ValueError(f"{len(value)} bytes, expected {at}")
-    return Parcel(first, last, count, due_ms, holder, received_ms, group if flags & _GROUPED else None, move)
+    return DeliveryRange(first, last, count, due_ms, holder, received_ms, group if flags & _GROUPED else None, move)
 
 
 def read_route(record: StateRecord) -> tuple[Destination, Route | None]:
@@ -258,7 +260,7 @@ def read_producer(record: StateRecord) -> int | None:
 
 
 def _read_name(key: bytes) -> tuple[str, int]:
-    """The group that a key names, and where the name ends."""
+    """Returns the group that a key names, and the position after the name."""
     try:
         _, length = _NAMED.unpack_from(key)
         end = _NAMED.size + length

@@ -1,44 +1,44 @@
-"""What decisions about delivery are made by, and the limits that hold for every queue."""
+"""Settings of delivery, and limits of every queue."""
 
 from typing import Final, NamedTuple
 
 IN_FLIGHT_MAX: Final = 120_000
-"""Messages of one queue that may be in flight at once: AWS's quota, of standard and of FIFO queues."""
+"""Limit of messages in flight of one queue: the quota of AWS, for standard and FIFO queues."""
 LOOKAHEAD_MAX: Final = 120_000
-"""Unfinished messages of a FIFO queue among which open message groups are looked for, as AWS does."""
-PARCELS_MAX: Final = 200_000
-"""Parcels of one group on one partition; with more, nothing fresh is looked at until some are finished."""
+"""Unfinished messages of a FIFO queue that are searched for available message groups, as on AWS."""
+RANGES_MAX: Final = 200_000
+"""Limit of delivery ranges of one group on one partition; above it, no fresh messages are delivered."""
 GROUPS_MAX: Final = 10_000
-"""Groups that share one partition."""
+"""Limit of groups on one partition."""
 DELAY_STEP_MS: Final = 1000
-"""Delayed messages are due at whole steps, so that many are one parcel."""
+"""Due times of delayed messages are rounded up to this, so that many messages form one delivery range."""
 
 
 class DeadLetter(NamedTuple):
-    """Where messages go that nobody could work off."""
+    """The topic of a dead-letter queue."""
 
     topic_id: bytes
     partitions: int
 
 
 class DeliverySettings(NamedTuple):
-    """How one group delivers. Passed with each command; keep one and pass it again."""
+    """Delivery settings of one group, passed with each command."""
 
     max_deliveries: int = 0
-    """Deliveries after which a message is dead; 0: it never is."""
+    """Deliveries after which a message is dead; 0: no limit."""
     is_fifo: bool = False
     in_flight_max: int = IN_FLIGHT_MAX
     lookahead_max: int = LOOKAHEAD_MAX
-    parcels_max: int = PARCELS_MAX
+    ranges_max: int = RANGES_MAX
     dead_letter: DeadLetter | None = None
-    """None: a message that is dead is finished."""
+    """None: dead messages are discarded."""
 
 
 DEFAULTS: Final = DeliverySettings()
 
 
 def share_of(limit: int, partitions: int) -> int:
-    """What one of n partitions may have of a limit that holds for the queue.
+    """Returns the share of a queue's limit that one partition gets.
 
     >>> share_of(120_000, 7)
     17143

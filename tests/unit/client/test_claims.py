@@ -60,10 +60,10 @@ async def test_workers_get_what_was_not_claimed_and_never_notice(broker: BrokerP
         url = fill(sqs, "dead", 8)
         claims = await claims_of(client, "dead")
         fresh = await claims.survey(0)
-        assert (fresh.parcels, fresh.start, fresh.end) == ((), 0, 8)
+        assert (fresh.delivery_ranges, fresh.start, fresh.end) == ((), 0, 8)
         assert await claims.claim(0, "mender", [(1, 2), (5, 5)], HOLD_MS) == [(1, 2), (5, 5)]
         survey = await claims.survey(0)
-        assert [(one.first, one.last, one.state, one.holder) for one in survey.parcels] == [
+        assert [(one.first, one.last, one.state, one.holder) for one in survey.delivery_ranges] == [
             (0, 0, State.AVAILABLE, ""),
             (1, 2, State.IN_FLIGHT, "mender"),
             (3, 4, State.AVAILABLE, ""),
@@ -92,7 +92,7 @@ async def test_claims_outlive_the_broker(broker: BrokerProcess, sqs: Any) -> Non
         broker.kill()
         broker.start()
         survey = await claims.survey(0)
-        assert [(one.first, one.last, one.holder) for one in survey.parcels] == [
+        assert [(one.first, one.last, one.holder) for one in survey.delivery_ranges] == [
             (0, 0, ""),
             (2, 2, ""),
             (3, 3, "mender"),
@@ -126,7 +126,7 @@ async def test_a_group_on_a_plain_topic_keeps_what_is_done_and_shows_what_is_lef
         assert await claims.claim(0, "mender", [(0, 0), (2, 2)], HOLD_MS) == [(0, 0), (2, 2)]
         await claims.finish(0, "mender", [(0, 0), (2, 2)])
         survey = await claims.survey(0)
-        assert ([(one.first, one.last) for one in survey.parcels], survey.looked_to) == ([(1, 1)], 3)
+        assert ([(one.first, one.last) for one in survey.delivery_ranges], survey.looked_to) == ([(1, 1)], 3)
         node_id = await Groups(client).coordinator("mending")
         (offset,) = (await share_group_offsets(client, "mending", node_id)).values()
         assert (offset.start, offset.lag) == (1, 3)

@@ -6,19 +6,19 @@ from typing import Any
 from penstock.foundation.decision import NO_PRODUCER, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.queues.commands import (
+    Acknowledge,
+    Acknowledgement,
+    AckType,
     Acquire,
     Acquired,
-    Carry,
+    CopyMessage,
     Destination,
     Fresh,
-    Item,
     NeedProducer,
     SetPosition,
     SetProducer,
-    Settle,
-    Verdict,
 )
-from penstock.queues.delivery import Delivery
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DEFAULTS, DeadLetter, DeliverySettings
 
@@ -75,7 +75,7 @@ class Place:
         self.do(SetPosition(QUEUE, start))
 
     @property
-    def delivery(self) -> Delivery:
+    def delivery(self) -> DeliveryState:
         delivery = self.machine.group(QUEUE)
         assert delivery is not None
         return delivery
@@ -149,17 +149,17 @@ class Place:
         )
         return list(self.do(command))
 
-    def settle(self, *items: Item) -> list[PenstockError | None]:
-        return list(self.do(Settle(QUEUE, items, self.settings)))
+    def acknowledge(self, *items: Acknowledgement) -> list[PenstockError | None]:
+        return list(self.do(Acknowledge(QUEUE, items, self.settings)))
 
-    def say(self, holder: str, verdict: Verdict, first: int, last: int | None = None, **more: Any) -> Any:
+    def say(self, holder: str, ack_type: AckType, first: int, last: int | None = None, **more: Any) -> Any:
         """One verdict: None, or why it does not count."""
-        (error,) = self.settle(Item(first, first if last is None else last, holder, verdict, **more))
+        (error,) = self.acknowledge(Acknowledgement(first, first if last is None else last, holder, ack_type, **more))
         return error
 
     # -- what is moved
 
-    def carries(self) -> list[Carry]:
+    def carries(self) -> list[CopyMessage]:
         """What is to be moved, as far as it was not asked before; a producer is given to whoever needs one."""
         self.wake()
         while any(isinstance(effect, NeedProducer) for effect in self.effects):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.queues.commands import Counts, Fresh, Item, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts, Fresh
 from penstock.queues.settings import DeliverySettings
 
 from .driving import FIFO, QUEUE, START_MS, VISIBILITY_MS, Place, offsets
@@ -35,7 +35,7 @@ def test_while_a_message_of_a_group_is_in_flight_nobody_gets_one_behind_it() -> 
     assert place.receive("ada", 1) == [0]
     assert place.receive("bob") == [2]
     assert place.receive("cyd") == []
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     assert place.receive("cyd") == [1]
 
 
@@ -53,7 +53,7 @@ def test_one_receive_may_have_several_groups_one_after_another() -> None:
 def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -> None:
     place = Queue("abaa")
     place.acquire_of("ada", 2, messages("ab"))
-    place.say("ada", Verdict.RELEASE, 0, 1)
+    place.say("ada", AckType.RELEASE, 0, 1)
     assert place.receive("bob", 3) == [0, 2, 3]
     assert place.receive("cyd", 3) == [1]
 
@@ -61,9 +61,9 @@ def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -
 def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
     place = Queue("aaaa")
     assert place.receive("ada", 2) == [0, 1]
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     assert place.receive("bob") == []
-    place.say("ada", Verdict.DONE, 1)
+    place.say("ada", AckType.DONE, 1)
     assert place.receive("bob") == [2, 3]
 
 
@@ -81,7 +81,7 @@ def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_i
     """As AWS: recorded by LocalStack's test_fifo_group_visibility_extends_with_change_message_visibility."""
     place = Queue("aaa")
     assert place.receive("ada") == [0, 1, 2]
-    place.say("ada", Verdict.RENEW, kept, due_ms=START_MS + 2 * VISIBILITY_MS)
+    place.say("ada", AckType.RENEW, kept, due_ms=START_MS + 2 * VISIBILITY_MS)
     place.later(VISIBILITY_MS)
     assert place.receive("bob") == visible
     place.later(VISIBILITY_MS)
@@ -91,18 +91,18 @@ def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_i
 def test_a_message_that_was_let_go_is_delivered_at_once_though_one_behind_it_is_in_flight() -> None:
     place = Queue("aaab")
     assert place.receive("ada", 2) == [0, 1]
-    place.say("ada", Verdict.RELEASE, 0)
+    place.say("ada", AckType.RELEASE, 0)
     assert place.receive("bob") == [0, 3]
-    place.say("ada", Verdict.RELEASE, 1)
+    place.say("ada", AckType.RELEASE, 1)
     assert place.receive("cyd") == [], "the first one is in flight again"
-    place.say("bob", Verdict.DONE, 0)
+    place.say("bob", AckType.DONE, 0)
     assert place.receive("cyd") == [1, 2]
 
 
 def test_a_message_that_is_not_due_holds_back_its_group_and_no_other() -> None:
     place = Queue("aab")
     place.receive("ada", 1)
-    place.say("ada", Verdict.RELEASE, 0, due_ms=START_MS + 5000)
+    place.say("ada", AckType.RELEASE, 0, due_ms=START_MS + 5000)
     assert place.receive("bob") == [2]
     place.later(5000)
     assert place.receive("bob") == [0, 1]
@@ -112,9 +112,9 @@ def test_a_message_that_is_not_due_holds_back_those_behind_it_and_none_before_it
     place = Queue("aaa")
     place.receive("ada")
     for offset, due_ms in ((0, 0), (1, START_MS + 5000), (2, 0)):
-        place.say("ada", Verdict.RELEASE, offset, due_ms=due_ms)
+        place.say("ada", AckType.RELEASE, offset, due_ms=due_ms)
     assert place.receive("bob") == [0]
-    place.say("bob", Verdict.DONE, 0)
+    place.say("bob", AckType.DONE, 0)
     assert place.receive("bob") == []
     place.later(5000)
     assert place.receive("bob") == [1, 2]
@@ -139,8 +139,8 @@ def test_a_queue_whose_messages_are_all_delayed_is_not_looked_through() -> None:
     place = Place(FIFO)
     fresh = tuple(Fresh(offset, START_MS + 1000, group="ab"[offset % 2]) for offset in range(6))
     assert place.acquire_of("ada", 9, fresh) == []
-    assert not place.delivery.parcels
-    assert place.acquire_of("ada", 9, fresh, looks_on=True) == []
+    assert not place.delivery.ranges
+    assert place.acquire_of("ada", 9, fresh, has_more=True) == []
     assert place.delivery.counts(place.now_ms).delayed == 6
 
 
@@ -148,7 +148,7 @@ def test_no_more_than_may_be_in_flight_and_no_error() -> None:
     place = Queue("abcd", DeliverySettings(is_fifo=True, in_flight_max=2))
     assert place.receive("ada") == [0, 1]
     assert place.receive("bob") == []
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     assert place.receive("bob") == [2]
 
 
@@ -157,10 +157,10 @@ def test_behind_so_many_that_wait_nothing_is_looked_at() -> None:
     assert place.receive("ada", 1) == [0]
     assert place.receive("bob") == []
     assert place.delivery.end == 4
-    assert len(place.delivery.parcels) == 4
-    place.say("ada", Verdict.DONE, 0)
+    assert len(place.delivery.ranges) == 4
+    place.say("ada", AckType.DONE, 0)
     assert place.receive("ada", 2) == [1, 2]
-    place.say("ada", Verdict.DONE, 1, 2)
+    place.say("ada", AckType.DONE, 1, 2)
     assert place.receive("ada", 2) == [3, 4]
     assert place.receive("bob") == [5]
 
@@ -213,7 +213,7 @@ def test_who_asks_again_for_what_is_over_gets_it_as_anyone_would() -> None:
 def test_who_asks_again_does_not_get_what_comes_after_something_it_let_go() -> None:
     place = Queue("aaab")
     place.receive("attempt-1", 3)
-    place.say("attempt-1", Verdict.RELEASE, 1)
+    place.say("attempt-1", AckType.RELEASE, 1)
     assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
 
 
@@ -226,9 +226,9 @@ def test_who_asks_again_gets_the_same_messages_in_the_same_order() -> None:
 def test_who_asks_again_gets_what_is_left_of_it() -> None:
     place = Queue("aab")
     place.receive("attempt-1", 2)
-    place.say("attempt-1", Verdict.DONE, 0)
+    place.say("attempt-1", AckType.DONE, 0)
     assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [1]
-    place.say("attempt-1", Verdict.DONE, 1)
+    place.say("attempt-1", AckType.DONE, 1)
     assert place.receive("attempt-1", 2, repeat=True) == [2]
 
 
@@ -276,7 +276,7 @@ def _open_groups(place: Queue, finished: set[int]) -> set[str]:
         if offset in finished or group in seen:
             continue
         seen.add(group)
-        head = place.delivery.parcels.get(offset)
+        head = place.delivery.ranges.get(offset)
         if head is None or head.due_ms <= place.now_ms:
             found.add(group)
     return found
@@ -295,20 +295,29 @@ def _receive(place: Queue, finished: set[int], holder: str, count: int) -> None:
 
 
 def _say(place: Queue, finished: set[int], what: str, which: int) -> None:
-    held = [parcel for parcel in place.delivery.parcels.values() if parcel.holder and parcel.due_ms > place.now_ms]
+    held = [
+        delivery_range
+        for delivery_range in place.delivery.ranges.values()
+        if delivery_range.holder and delivery_range.due_ms > place.now_ms
+    ]
     if not held:
         return
-    parcel = held[which % len(held)]
+    delivery_range = held[which % len(held)]
     due_ms = {"back off": place.now_ms + 2000, "renew": place.now_ms + VISIBILITY_MS}.get(what, 0)
-    verdict = {"done": Verdict.DONE, "renew": Verdict.RENEW}.get(what, Verdict.RELEASE)
-    assert place.do(Settle(QUEUE, (Item(parcel.first, parcel.first, parcel.holder, verdict, due_ms),))) == (None,)
+    ack_type = {"done": AckType.DONE, "renew": AckType.RENEW}.get(what, AckType.RELEASE)
+    assert place.do(
+        Acknowledge(
+            QUEUE,
+            (Acknowledgement(delivery_range.first, delivery_range.first, delivery_range.holder, ack_type, due_ms),),
+        )
+    ) == (None,)
     if what == "done":
-        finished.add(parcel.first)
+        finished.add(delivery_range.first)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.UNDO, Verdict.RELEASE])
-def test_a_group_is_open_again_when_all_of_it_was_let_go(verdict: Verdict) -> None:
+@pytest.mark.parametrize("ack_type", [AckType.UNDO, AckType.RELEASE])
+def test_a_group_is_open_again_when_all_of_it_was_let_go(ack_type: AckType) -> None:
     place = Queue("aa")
     place.receive("ada")
-    place.say("ada", verdict, 0, 1)
+    place.say("ada", ack_type, 0, 1)
     assert place.receive("bob") == [0, 1]

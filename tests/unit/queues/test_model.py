@@ -8,7 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.queues.commands import Fresh, GiveBack, Item, Purge, SetPosition, Settle, Trimmed, Verdict
+from penstock.queues.commands import (
+    Acknowledge,
+    Acknowledgement,
+    AckType,
+    Fresh,
+    Purge,
+    ReleaseHolder,
+    SetPosition,
+    Trimmed,
+)
 from penstock.queues.errors import OverLimit
 from penstock.queues.settings import DELAY_STEP_MS, DeliverySettings
 
@@ -70,37 +79,37 @@ class Model:
             fate.received_ms = fate.received_ms or now_ms
         return taken + chosen
 
-    def settle(self, item: Item, now_ms: int) -> bool:
+    def acknowledge(self, item: Acknowledgement, now_ms: int) -> bool:
         meant = [self.fates[offset] for offset in range(item.first, item.last + 1) if offset in self.fates]
         if not meant or not all(self._counts(fate, item, now_ms) for fate in meant):
             return False
         for offset in range(item.first, item.last + 1):
             if offset in self.fates:
-                self._settle(offset, item)
+                self._acknowledge(offset, item)
         return True
 
     @staticmethod
-    def _counts(fate: Fate, item: Item, now_ms: int) -> bool:
-        if item.verdict is Verdict.CHANGE:
+    def _counts(fate: Fate, item: Acknowledgement, now_ms: int) -> bool:
+        if item.ack_type is AckType.CHANGE:
             return fate.count > 0
-        only_in_flight = item.verdict in (Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW, Verdict.DELETE)
+        only_in_flight = item.ack_type in (AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.DELETE)
         return fate.holder == item.holder and not (only_in_flight and fate.due_ms <= now_ms)
 
-    def _settle(self, offset: int, item: Item) -> None:
+    def _acknowledge(self, offset: int, item: Acknowledgement) -> None:
         fate = self.fates[offset]
-        if item.verdict in (Verdict.DONE, Verdict.REJECT, Verdict.DELETE):
+        if item.ack_type in (AckType.DONE, AckType.REJECT, AckType.DELETE):
             del self.fates[offset]
-        elif item.verdict is Verdict.CHANGE:
+        elif item.ack_type is AckType.CHANGE:
             fate.due_ms, fate.holder = item.due_ms, fate.holder or item.holder
-        elif item.verdict is Verdict.RENEW:
+        elif item.ack_type is AckType.RENEW:
             fate.due_ms = item.due_ms
-        elif item.verdict is Verdict.RELEASE:
+        elif item.ack_type is AckType.RELEASE:
             fate.due_ms, fate.holder = item.due_ms, ""
         else:
             fate.count, fate.due_ms, fate.holder = fate.count - 1, 0, ""
             fate.received_ms = fate.received_ms if fate.count else 0
 
-    def give_back(self, holder: str, now_ms: int) -> int:
+    def release_holder(self, holder: str, now_ms: int) -> int:
         count = 0
         for fate in self.fates.values():
             if fate.holder == holder and fate.due_ms > now_ms:
@@ -115,15 +124,19 @@ class Model:
 
 def _fates(place: Place) -> dict[int, Fate]:
     return {
-        offset: Fate(parcel.count, parcel.due_ms, parcel.holder, parcel.first_received_ms)
-        for parcel in place.delivery.parcels.values()
-        for offset in range(parcel.first, parcel.last + 1)
+        offset: Fate(
+            delivery_range.count, delivery_range.due_ms, delivery_range.holder, delivery_range.first_received_ms
+        )
+        for delivery_range in place.delivery.ranges.values()
+        for offset in range(delivery_range.first, delivery_range.last + 1)
     }
 
 
 def _check(place: Place, model: Model) -> None:
     assert place.delivery.end == model.end
-    assert sum(parcel.size for parcel in place.delivery.parcels.values()) == len(model.fates), "parcels overlap"
+    assert sum(delivery_range.size for delivery_range in place.delivery.ranges.values()) == len(model.fates), (
+        "delivery ranges overlap"
+    )
     assert _fates(place) == model.fates
     counts = place.delivery.counts(place.now_ms)
     fates, now_ms = model.fates.values(), place.now_ms
@@ -138,14 +151,14 @@ def _check(place: Place, model: Model) -> None:
 
 OFFSET = st.integers(0, END - 1)
 HOLDER = st.sampled_from(HOLDERS)
-VERDICT = st.sampled_from([verdict for verdict in Verdict if verdict is not Verdict.MOVE])
+VERDICT = st.sampled_from([ack_type for ack_type in AckType if ack_type is not AckType.MOVE])
 ITEM = st.tuples(st.integers(0, 11), st.integers(-1, 4), st.integers(0, 9), VERDICT, st.integers(0, 3))
 """Which of the messages that are held, how many more, by whom, what, and until when."""
 STEP = st.one_of(
     st.tuples(st.just("acquire"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
     st.tuples(st.just("acquire"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
-    st.tuples(st.just("settle"), st.lists(ITEM, min_size=1, max_size=5)),
-    st.tuples(st.just("settle"), st.lists(ITEM, min_size=1, max_size=5)),
+    st.tuples(st.just("acknowledge"), st.lists(ITEM, min_size=1, max_size=5)),
+    st.tuples(st.just("acknowledge"), st.lists(ITEM, min_size=1, max_size=5)),
     st.tuples(st.just("later"), st.sampled_from((1, 500, 4000, 10_000, 30_000))),
     st.tuples(st.just("restart")),
     st.tuples(st.just("broken"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
@@ -158,7 +171,9 @@ STEP = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=10, max_size=40), st.dictionaries(OFFSET, st.integers(0, 20_000)))
-def test_parcels_are_what_single_messages_would_be(steps: list[tuple[Any, ...]], delays: dict[int, int]) -> None:
+def test_delivery_ranges_are_what_single_messages_would_be(
+    steps: list[tuple[Any, ...]], delays: dict[int, int]
+) -> None:
     place, model = Place(SETTINGS, end=END), Model()
     due = {offset: place.now_ms + delay_ms for offset, delay_ms in delays.items()}
     for step in steps:
@@ -168,7 +183,7 @@ def test_parcels_are_what_single_messages_would_be(steps: list[tuple[Any, ...]],
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_parcels_are_what_single_messages_would_be_over_a_long_time(seed: int) -> None:
+def test_delivery_ranges_are_what_single_messages_would_be_over_a_long_time(seed: int) -> None:
     """Mostly one message at a time is let go, so that neighbours become one again."""
     rng = Random(seed)
     place, model = Place(SETTINGS, end=END), Model()
@@ -180,10 +195,10 @@ def test_parcels_are_what_single_messages_would_be_over_a_long_time(seed: int) -
 
 
 def _random_step(rng: Random) -> tuple[Any, ...]:
-    what = rng.choice(("acquire",) * 6 + ("settle",) * 12 + ("later", "restart", "give back", "trim", "set"))
+    what = rng.choice(("acquire",) * 6 + ("acknowledge",) * 12 + ("later", "restart", "give back", "trim", "set"))
     holder, offset = rng.choice(HOLDERS), rng.randrange(END)
-    if what == "settle":
-        verdicts = [Verdict.DONE, Verdict.RELEASE, Verdict.RELEASE, Verdict.RENEW, Verdict.UNDO, Verdict.CHANGE]
+    if what == "acknowledge":
+        verdicts = [AckType.DONE, AckType.RELEASE, AckType.RELEASE, AckType.RENEW, AckType.UNDO, AckType.CHANGE]
         return what, [
             (rng.randrange(12), rng.choice((0, 0, 1, 3)), 9, rng.choice(verdicts), rng.choice((0, 0, 1)))
             for _ in range(rng.choice((1, 1, 4)))
@@ -203,14 +218,14 @@ def _take_step(place: Place, model: Model, step: tuple[Any, ...], due: dict[int,
     match step:
         case ("acquire" | "broken" as how, holder, want, read):
             _acquire(place, model, how == "broken", holder, want, read, due)
-        case ("settle", items):
-            _settle(place, model, items)
+        case ("acknowledge", items):
+            _acknowledge(place, model, items)
         case ("later", ms):
             place.later(ms)
         case ("restart",):
             place.restart()
         case ("give back", holder):
-            assert place.do(GiveBack(QUEUE, holder)) == model.give_back(holder, place.now_ms)
+            assert place.do(ReleaseHolder(QUEUE, holder)) == model.release_holder(holder, place.now_ms)
         case ("trim", start):
             place.do(Trimmed(QUEUE, start))
             model.cut(start)
@@ -242,14 +257,16 @@ def _acquire(
     place.broken = False
 
 
-def _settle(place: Place, model: Model, items: list[tuple[Any, ...]]) -> None:
+def _acknowledge(place: Place, model: Model, items: list[tuple[Any, ...]]) -> None:
     held = [offset for offset, fate in sorted(model.fates.items()) if fate.holder] or [0]
     said = []
-    for which, more, who, verdict, wait in items:
+    for which, more, who, ack_type, wait in items:
         first = held[which % len(held)]
         fate = model.fates.get(first, Fate())
         holder = (fate.holder if who >= len(HOLDERS) else "") or HOLDERS[who % len(HOLDERS)]  # mostly the right one
         due_ms = place.now_ms + 4000 * wait if wait else 0
-        said.append(Item(max(0, min(first, first + more)), max(first, first + more), holder, verdict, due_ms))
-    errors = place.do(Settle(QUEUE, tuple(said)))
-    assert [error is None for error in errors] == [model.settle(item, place.now_ms) for item in said]
+        said.append(
+            Acknowledgement(max(0, min(first, first + more)), max(first, first + more), holder, ack_type, due_ms)
+        )
+    errors = place.do(Acknowledge(QUEUE, tuple(said)))
+    assert [error is None for error in errors] == [model.acknowledge(item, place.now_ms) for item in said]

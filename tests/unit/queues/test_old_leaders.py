@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.queues.commands import Forget, Item, Purge, SetPosition, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, DeleteGroup, Purge, SetPosition
 from penstock.queues.errors import AlreadyFinished, NotHeld
 
 from .driving import QUEUE, TICKET, Place, read_back
@@ -14,8 +14,8 @@ def must_lead(place: Place, command: Any) -> bool:
     return place.machine.decide(TICKET, command, place.now_ms).must_lead
 
 
-def done(offset: int, holder: str = "ada") -> Settle:
-    return Settle(QUEUE, (Item(offset, offset, holder, Verdict.DONE),))
+def done(offset: int, holder: str = "ada") -> Acknowledge:
+    return Acknowledge(QUEUE, (Acknowledgement(offset, offset, holder, AckType.DONE),))
 
 
 def test_a_delivery_that_came_after_what_is_known_is_not_said_to_be_finished_by_just_anybody() -> None:
@@ -26,7 +26,7 @@ def test_a_delivery_that_came_after_what_is_known_is_not_said_to_be_finished_by_
     assert isinstance(decision.replies[0].value[0], AlreadyFinished)
     assert not decision.persist
     assert decision.must_lead, "of a delete, that is a yes"
-    assert leader.say("ada", Verdict.DONE, 0) is None
+    assert leader.say("ada", AckType.DONE, 0) is None
 
 
 def test_a_refusal_is_the_leaders_too() -> None:
@@ -37,18 +37,20 @@ def test_a_refusal_is_the_leaders_too() -> None:
     assert decision.must_lead
 
 
-@pytest.mark.parametrize("command", [done(0), Purge(QUEUE, 1), Forget("nobody"), Settle("nobody", done(0).items)])
+@pytest.mark.parametrize(
+    "command", [done(0), Purge(QUEUE, 1), DeleteGroup("nobody"), Acknowledge("nobody", done(0).items)]
+)
 def test_who_finds_nothing_to_do_may_only_not_know_of_it(command: Any) -> None:
     place = Place(end=1)
     place.acquire("ada")
-    assert place.say("ada", Verdict.DONE, 0) is None
+    assert place.say("ada", AckType.DONE, 0) is None
     assert must_lead(place, command)
 
 
 def test_what_is_persisted_needs_no_other_proof() -> None:
     place = Place()
     place.acquire("ada", 2)
-    for command in (done(0), Purge(QUEUE, 5), Forget(QUEUE), SetPosition(QUEUE, 7)):
+    for command in (done(0), Purge(QUEUE, 5), DeleteGroup(QUEUE), SetPosition(QUEUE, 7)):
         decision = place.machine.decide(TICKET, command, place.now_ms)
         assert decision.persist
         assert not decision.must_lead

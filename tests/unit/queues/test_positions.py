@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.foundation.errors import InvalidRequest
-from penstock.queues.commands import Forget, Purge, SetPosition, Trimmed, Verdict
+from penstock.queues.commands import AckType, DeleteGroup, Purge, SetPosition, Trimmed
 from penstock.queues.errors import AlreadyFinished
 from penstock.queues.records import purge_mark
 from penstock.queues.settings import DeliverySettings
@@ -15,30 +15,32 @@ def test_a_purge_takes_what_is_in_flight_too() -> None:
     place = Place()
     place.acquire("ada", 3)
     place.do(Purge(QUEUE, 50))
-    assert not place.delivery.parcels
+    assert not place.delivery.ranges
     assert (place.delivery.start, place.delivery.end) == (50, 50)
-    assert type(place.say("ada", Verdict.DONE, 0)) is AlreadyFinished
+    assert type(place.say("ada", AckType.DONE, 0)) is AlreadyFinished
     assert offsets(place.acquire("bob")) == [50]
 
 
-def test_a_purge_up_to_the_middle_of_a_parcel_leaves_the_rest() -> None:
+def test_a_purge_up_to_the_middle_of_a_delivery_range_leaves_the_rest() -> None:
     place = Place()
     place.acquire("ada", 10)
     place.do(Purge(QUEUE, 4))
-    assert [(parcel.first, parcel.last) for parcel in place.delivery.parcels.values()] == [(4, 9)]
+    assert [(delivery_range.first, delivery_range.last) for delivery_range in place.delivery.ranges.values()] == [
+        (4, 9)
+    ]
     assert place.delivery.end == 10
-    assert place.say("ada", Verdict.DONE, 4, 9) is None
+    assert place.say("ada", AckType.DONE, 4, 9) is None
 
 
 def test_a_purge_leaves_what_is_being_moved_away() -> None:
     place = Place(DeliverySettings(dead_letter=DEAD))
     place.acquire("ada", 3)
     for offset in (0, 1):
-        place.say("ada", Verdict.REJECT, offset)
-    (carry,) = place.carries()
+        place.say("ada", AckType.REJECT, offset)
+    (copy_effect,) = place.carries()
     place.do(Purge(QUEUE, 9))
-    assert sorted(place.delivery.parcels) == [0, 1]
-    place.do(carry.done())
+    assert sorted(place.delivery.ranges) == [0, 1]
+    place.do(copy_effect.done())
     assert [other.offset for other in place.carries()] == [1]
 
 
@@ -55,7 +57,7 @@ def test_what_the_log_has_lost_is_nobodys() -> None:
 def test_a_group_can_begin_again_from_an_earlier_place() -> None:
     place = Place(end=5)
     place.acquire("ada", 5)
-    place.say("ada", Verdict.DONE, 0, 2)
+    place.say("ada", AckType.DONE, 0, 2)
     place.do(SetPosition(QUEUE, 1))
     assert offsets(place.acquire("bob", 9)) == [1, 2, 3, 4]
     place.restart()
@@ -71,7 +73,7 @@ def test_of_a_group_that_is_forgotten_nothing_is_left() -> None:
     place = Place(FIFO)
     place.do(SetPosition("other", 3))
     place.acquire("ada", 4)
-    place.do(Forget(QUEUE))
+    place.do(DeleteGroup(QUEUE))
     assert place.machine.group(QUEUE) is None
     assert [key for key in map(bytes, (record.key for record in compacted(place.records))) if b"jobs" in key] == []
     assert place.machine.groups == ["other"]
@@ -86,7 +88,7 @@ def test_a_group_that_is_purged_before_it_began_begins_behind_that() -> None:
     assert (delivery.end, place.machine.purged_to("new")) == (3, 3)
 
 
-@pytest.mark.parametrize("command", [Trimmed("nobody", 3), Forget("nobody")])
+@pytest.mark.parametrize("command", [Trimmed("nobody", 3), DeleteGroup("nobody")])
 def test_of_a_group_that_is_not_there_nothing_is_changed(command: object) -> None:
     place = Place()
     count = len(place.records)
@@ -105,7 +107,7 @@ def test_a_purge_that_was_persisted_in_part_is_finished_by_another() -> None:
         machine.apply(record, -1)
     delivery = machine.group(QUEUE)
     assert delivery is not None
-    assert not delivery.parcels
+    assert not delivery.ranges
     assert delivery.start == 20
 
 
@@ -135,7 +137,7 @@ def test_ids_are_forgotten_only_when_all_of_a_purge_is_persisted() -> None:
         machine = read_back(place.records + list(decision.persist[:count]), place.now_ms)
         delivery = machine.group(QUEUE)
         assert delivery is not None
-        assert machine.purged_to(QUEUE) == (0 if delivery.parcels or count < len(decision.persist) else 20)
+        assert machine.purged_to(QUEUE) == (0 if delivery.ranges or count < len(decision.persist) else 20)
 
 
 def test_a_group_that_is_set_back_remembers_ids_from_there_on() -> None:
@@ -151,7 +153,7 @@ def test_a_group_that_is_set_back_remembers_ids_from_there_on() -> None:
 def test_of_the_purges_of_a_group_that_is_forgotten_nothing_is_left() -> None:
     place = Place(FIFO)
     place.do(Purge(QUEUE, 9, forgets_ids=True))
-    place.do(Forget(QUEUE))
+    place.do(DeleteGroup(QUEUE))
     assert place.machine.purges() == {}
     assert not compacted(place.records)
 
@@ -162,17 +164,17 @@ def test_the_summary_says_all_that_the_records_say() -> None:
     place.do(SetPosition("other", 3))
     place.acquire("ada", 6)
     for offset in (4, 1, 2):
-        place.say("ada", Verdict.REJECT, offset)
+        place.say("ada", AckType.REJECT, offset)
     place.carries()
     machine = read_back(place.machine.summary(), place.now_ms)
     assert state_of(machine) == state_of(place.machine)
-    (carry,) = machine.wake(place.now_ms).effects
-    assert carry.offset == 4
+    (copy_effect,) = machine.wake(place.now_ms).effects
+    assert copy_effect.offset == 4
     order = []
-    while carry is not None:
-        decision = machine.decide(0, carry.done(), place.now_ms)
-        order.append(carry.offset)
+    while copy_effect is not None:
+        decision = machine.decide(0, copy_effect.done(), place.now_ms)
+        order.append(copy_effect.offset)
         for record in decision.persist:
             machine.apply(record, -1)
-        carry = next(iter(decision.effects), None)
+        copy_effect = next(iter(decision.effects), None)
     assert order == [4, 1, 2]

@@ -9,20 +9,20 @@ from penstock.queues.commands import Destination
 from penstock.queues.errors import DamagedState
 from penstock.queues.machine import QueueMachine
 from penstock.queues.records import (
+    DeliveryRange,
     Move,
-    Parcel,
     Route,
-    parcel_gone,
-    parcel_prefix,
-    parcel_record,
     position_key,
     position_record,
     producer_record,
     purge_mark,
     purge_record,
-    read_parcel,
+    range_prefix,
+    range_record,
+    range_tombstone,
     read_position,
     read_producer,
+    read_range,
     read_route,
     route_record,
 )
@@ -39,22 +39,24 @@ def raw(record: StateRecord) -> StateRecord:
 
 
 @st.composite
-def parcels(draw: st.DrawFn) -> Parcel:
+def ranges(draw: st.DrawFn) -> DeliveryRange:
     first = draw(OFFSET)
     group = draw(st.none() | TEXT)
     move = draw(st.none() | DESTINATION.map(Move) | st.builds(Move, DESTINATION, *NUMBERS))
     is_one = group is not None or (move is not None and move.sequence >= 0)
     last = first if is_one else first + draw(st.integers(0, 2**40))
-    return Parcel(first, last, draw(st.integers(0, 2**32 - 1)), draw(OFFSET), draw(TEXT), draw(OFFSET), group, move)
+    return DeliveryRange(
+        first, last, draw(st.integers(0, 2**32 - 1)), draw(OFFSET), draw(TEXT), draw(OFFSET), group, move
+    )
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(TEXT, parcels())
-def test_a_parcel_is_read_as_it_was_written(name: str, parcel: Parcel) -> None:
-    key, read = read_parcel(raw(parcel_record(parcel_prefix(name), name, parcel)))
-    assert key == (name, parcel.first)
-    assert read == parcel
-    assert read_parcel(raw(parcel_gone(parcel_prefix(name), name, parcel.first))) == (key, None)
+@given(TEXT, ranges())
+def test_a_delivery_range_is_read_as_it_was_written(name: str, delivery_range: DeliveryRange) -> None:
+    key, read = read_range(raw(range_record(range_prefix(name), name, delivery_range)))
+    assert key == (name, delivery_range.first)
+    assert read == delivery_range
+    assert read_range(raw(range_tombstone(range_prefix(name), name, delivery_range.first))) == (key, None)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -75,12 +77,12 @@ def test_a_purge_is_to_older_brokers_a_route_that_leads_nowhere() -> None:
 
 
 def test_the_layout_is_what_logs_have() -> None:
-    held = parcel_record(parcel_prefix("q"), "q", Parcel(5, 6, 1, 1000, "ada", 900))
+    held = range_record(range_prefix("q"), "q", DeliveryRange(5, 6, 1, 1000, "ada", 900))
     assert held.key.hex() == "02000171" + "0000000000000005"
     assert held.value is not None
     assert held.value.hex() == ("000000000000000000060000000100000000000003e8000000000000038400030000616461")
-    leaving = Parcel(5, 5, 2, 0, "", 900, "g", Move(Destination(TOPIC, 1), 7, 1, 3))
-    moved = parcel_record(parcel_prefix("q"), "q", leaving)
+    leaving = DeliveryRange(5, 5, 2, 0, "", 900, "g", Move(Destination(TOPIC, 1), 7, 1, 3))
+    moved = range_record(range_prefix("q"), "q", leaving)
     assert moved.value is not None
     assert moved.value.hex() == (
         "00" + "07" + "0000000000000005" + "00000002" + "0000000000000000" + "0000000000000384" + "00000001" + "67"
@@ -93,12 +95,12 @@ def test_the_layout_is_what_logs_have() -> None:
 
 
 def test_a_message_group_need_not_be_text() -> None:
-    parcel = Parcel(5, 5, group=b"\xff\x00key".decode(errors="surrogateescape"))
-    assert read_parcel(raw(parcel_record(parcel_prefix("q"), "q", parcel)))[1] == parcel
+    delivery_range = DeliveryRange(5, 5, group=b"\xff\x00key".decode(errors="surrogateescape"))
+    assert read_range(raw(range_record(range_prefix("q"), "q", delivery_range)))[1] == delivery_range
 
 
-HELD = parcel_record(parcel_prefix("q"), "q", Parcel(5, 6, 1, 1000, "ada", 900))
-GROUPED = parcel_record(parcel_prefix("q"), "q", Parcel(5, 5, 1, 1000, "ada", 900, "g"))
+HELD = range_record(range_prefix("q"), "q", DeliveryRange(5, 6, 1, 1000, "ada", 900))
+GROUPED = range_record(range_prefix("q"), "q", DeliveryRange(5, 5, 1, 1000, "ada", 900, "g"))
 ROUTE_RECORD = route_record(Destination(TOPIC, 1), Route(1, 2, 3))
 
 
@@ -146,7 +148,7 @@ def test_what_is_damaged_or_not_known_is_not_guessed_at(record: StateRecord) -> 
 def test_what_is_gone_of_groups_that_are_gone_is_nothing() -> None:
     machine = QueueMachine()
     for record in (
-        parcel_gone(parcel_prefix("q"), "q", 5),
+        range_tombstone(range_prefix("q"), "q", 5),
         position_record(position_key("q"), "q", None),
         producer_record(None),
     ):

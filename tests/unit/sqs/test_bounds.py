@@ -14,6 +14,7 @@ from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
 from penstock.foundation.steps import run_steps
 from penstock.sqs import checks, errors, json_codec, limits, query_codec
+from penstock.sqs.acknowledgement import read_receipt
 from penstock.sqs.batches import read_entries
 from penstock.sqs.errors import SqsError
 from penstock.sqs.json_codec import STRINGS_MAX, STRUCTURE_BYTES_MAX
@@ -22,7 +23,6 @@ from penstock.sqs.moving import read_handle
 from penstock.sqs.naming import name_in_arn, name_in_url
 from penstock.sqs.paging import NAMES_PER_STEP, page_of, page_steps
 from penstock.sqs.receiving import size_of
-from penstock.sqs.settling import read_receipt
 from tests.scaling import GROWTH_MAX, cpu_s, growth
 from tests.unit.sqs.test_messages import delivered
 

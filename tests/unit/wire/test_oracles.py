@@ -71,7 +71,7 @@ OUR_OWN: Final = [
         "QueueDeliver",
         "QueueReceive",
         "QueueSend",
-        "QueueSettle",
+        "QueueAcknowledge",
         "ShareState",
     )
     for kind in ("Request", "Response")

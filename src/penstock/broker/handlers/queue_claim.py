@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.claiming import Claimer, Terms, check_ranges, settle, survey
+from penstock.broker.queues.claiming import Claimer, Terms, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.remote import HELD_MS_MAX
 from penstock.broker.registry import handles
@@ -14,8 +14,8 @@ from penstock.cluster.queueing import find_queue, queue_of
 from penstock.cluster.topics import check_may_share
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.groups.commands import NoteDelivery
-from penstock.queues.commands import Verdict
-from penstock.queues.records import Parcel
+from penstock.queues.commands import AckType
+from penstock.queues.records import DeliveryRange
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_claim import (
     AVAILABLE,
@@ -25,18 +25,18 @@ from penstock.wire.messages.queue_claim import (
     FINISH,
     IN_FLIGHT,
     MOVING,
-    PARCELS_SHOWN_MAX,
     PREPARE,
     RANGES_MAX,
+    RANGES_SHOWN_MAX,
     SURVEY,
     UNDO,
     QueueClaimRequest,
     QueueClaimResponse,
-    QueueParcel,
+    QueueDeliveryRange,
     QueueRange,
 )
 
-_VERDICTS = {FINISH: Verdict.DONE, UNDO: Verdict.UNDO}
+_VERDICTS = {FINISH: AckType.DONE, UNDO: AckType.UNDO}
 
 
 @handles(ApiKey.QUEUE_CLAIM)
@@ -93,8 +93,8 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
             raise InvalidRequest(f"{request.visibility_ms} ms to hold messages; expected 1 to {HELD_MS_MAX}")
         claimer = Claimer(partition, terms, broker.threads)
         taken = await claimer.claim(request.holder, ranges, request.visibility_ms)
-        parcels = [
-            QueueParcel(
+        delivery_ranges = [
+            QueueDeliveryRange(
                 first=each.first,
                 last=each.last,
                 state=IN_FLIGHT,
@@ -104,11 +104,11 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
             )
             for each in taken
         ]
-        return QueueClaimResponse(topic_id=request.topic_id, parcels=parcels)
-    verdict = _VERDICTS.get(request.action)
-    if verdict is None:
+        return QueueClaimResponse(topic_id=request.topic_id, delivery_ranges=delivery_ranges)
+    ack_type = _VERDICTS.get(request.action)
+    if ack_type is None:
         raise InvalidRequest(f"QueueClaim has no action {request.action}")
-    settled = await settle(partition, terms, request.holder, ranges, verdict)
+    settled = await acknowledge(partition, terms, request.holder, ranges, ack_type)
     lost = [QueueRange(first=first, last=last) for first, last in settled.lost]
     return QueueClaimResponse(topic_id=request.topic_id, finished=settled.finished, lost=lost)
 
@@ -123,10 +123,10 @@ def _terms(request: QueueClaimRequest, broker: Broker) -> Terms:
 
 def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaimResponse:
     now_ms = partition.now_ms
-    found = survey(partition, request.group, request.offset, PARCELS_SHOWN_MAX, now_ms)
+    found = survey(partition, request.group, request.offset, RANGES_SHOWN_MAX, now_ms)
     return QueueClaimResponse(
         topic_id=request.topic_id,
-        parcels=list(_shown(found.parcels, now_ms)),
+        delivery_ranges=list(_shown(found.ranges, now_ms)),
         next_offset=found.next_offset,
         start_offset=partition.partition.log.start_offset,
         looked_to=found.looked_to,
@@ -134,15 +134,15 @@ def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaim
     )
 
 
-def _shown(parcels: Iterable[Parcel], now_ms: int) -> Iterable[QueueParcel]:
-    for parcel in parcels:
-        is_due = parcel.due_ms <= now_ms
-        state = AVAILABLE if is_due else IN_FLIGHT if parcel.holder else DELAYED
-        yield QueueParcel(
-            first=parcel.first,
-            last=parcel.last,
-            state=MOVING if parcel.move is not None else state,
-            count=parcel.count,
-            holder=parcel.holder,
-            due_in_ms=max(0, parcel.due_ms - now_ms),
+def _shown(delivery_ranges: Iterable[DeliveryRange], now_ms: int) -> Iterable[QueueDeliveryRange]:
+    for delivery_range in delivery_ranges:
+        is_due = delivery_range.due_ms <= now_ms
+        state = AVAILABLE if is_due else IN_FLIGHT if delivery_range.holder else DELAYED
+        yield QueueDeliveryRange(
+            first=delivery_range.first,
+            last=delivery_range.last,
+            state=MOVING if delivery_range.move is not None else state,
+            count=delivery_range.count,
+            holder=delivery_range.holder,
+            due_in_ms=max(0, delivery_range.due_ms - now_ms),
         )

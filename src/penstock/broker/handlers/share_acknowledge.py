@@ -5,7 +5,15 @@ from functools import partial
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.share_answers import Acknowledged, code_of, endpoints, key_of, leader_of, release, settle_all
+from penstock.broker.share_answers import (
+    Acknowledged,
+    acknowledge_all,
+    code_of,
+    endpoints,
+    key_of,
+    leader_of,
+    release,
+)
 from penstock.broker.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -42,13 +50,13 @@ def share_acknowledge(
         for topic in request.topics
         for entry in topic.partitions
     }
-    settle_all(
+    acknowledge_all(
         broker,
         key,
         acknowledged,
         version=call.version,
         is_renew=request.is_renew_ack,
-        then=partial(_on_settled, request, session, call, broker),
+        then=partial(_on_acknowledged, request, session, call, broker),
     )
     return None
 
@@ -63,7 +71,7 @@ def _session(request: ShareAcknowledgeRequest, key: SessionKey, broker: Broker) 
     return broker.share_sessions.go_on(key, epoch)
 
 
-def _on_settled(
+def _on_acknowledged(
     request: ShareAcknowledgeRequest,
     session: ShareSession,
     call: Call,

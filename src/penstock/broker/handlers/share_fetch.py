@@ -9,7 +9,15 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.partition import Ranges
 from penstock.broker.registry import handles
-from penstock.broker.share_answers import Acknowledged, code_of, endpoints, key_of, leader_of, release, settle_all
+from penstock.broker.share_answers import (
+    Acknowledged,
+    acknowledge_all,
+    code_of,
+    endpoints,
+    key_of,
+    leader_of,
+    release,
+)
 from penstock.broker.share_partition import (
     NOTHING_READ,
     Read,
@@ -128,16 +136,16 @@ class _Fetching:
 
     def begin(self) -> None:
         self._call.on_gone = self._gone
-        settle_all(
+        acknowledge_all(
             self._broker,
             self._key,
             _acknowledged(self._request),
             version=self._call.version,
             is_renew=self._request.is_renew_ack,
-            then=self._on_settled,
+            then=self._on_acknowledged,
         )
 
-    def _on_settled(self, outcome: dict[Place, PenstockError | None]) -> None:
+    def _on_acknowledged(self, outcome: dict[Place, PenstockError | None]) -> None:
         for place, error in outcome.items():
             self._answer(place).acknowledge_error = error
         request = self._request

@@ -1,6 +1,6 @@
 """Messages chosen by their offsets, on partitions that are led here: surveyed, claimed, finished.
 
-It is for who reads a queue's topic, examines its messages, and takes some of them: see queues/claiming.py.
+It is for who reads a queue's topic, examines its messages, and takes some of them: see queues/claims.py.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.reading import Ahead, Window
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.log.disk import ColdRead
-from penstock.queues.commands import UNKNOWN, Acquired, Claim, Claimed, Item, Settle, Trimmed, Verdict
-from penstock.queues.delivery import Delivery
+from penstock.queues.commands import UNKNOWN, Acknowledge, Acknowledgement, AckType, Acquired, Claim, Claimed, Trimmed
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.errors import AlreadyFinished, NotHeld
-from penstock.queues.records import Parcel
+from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 AHEAD: Final = 1000
@@ -38,14 +38,14 @@ class Terms(NamedTuple):
 class Survey(NamedTuple):
     """What of a partition is not finished."""
 
-    parcels: tuple[Parcel, ...]
+    ranges: tuple[DeliveryRange, ...]
     looked_to: int
     """From here on all waits."""
     next_offset: int
     """Where to go on; UNKNOWN: these were all."""
 
 
-class Settled(NamedTuple):
+class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
     """Ranges of which somebody else has a part."""
@@ -64,17 +64,17 @@ def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
 
 
 def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_ms: int) -> Survey:
-    """Parcels of a group from an offset on, so many at most."""
+    """Delivery ranges of a group from an offset on, so many at most."""
     start = partition.partition.log.start_offset
     delivery = partition.machine.group(group)
     if delivery is None:
         return Survey((), start, UNKNOWN)
     delivery.advance(now_ms)
-    found: list[Parcel] = []
-    for parcel in delivery.between(max(offset, start), delivery.end):
+    found: list[DeliveryRange] = []
+    for delivery_range in delivery.between(max(offset, start), delivery.end):
         if len(found) >= limit:
-            return Survey(tuple(found), max(delivery.end, start), parcel.first)
-        found.append(parcel)
+            return Survey(tuple(found), max(delivery.end, start), delivery_range.first)
+        found.append(delivery_range)
     return Survey(tuple(found), max(delivery.end, start), UNKNOWN)
 
 
@@ -102,7 +102,7 @@ class Claimer:
                 break  # as far as there are messages, or as many as can be looked at
         return taken
 
-    def _group(self) -> Delivery | None:
+    def _group(self) -> DeliveryState | None:
         return self._partition.machine.group(self._terms.group)
 
     def _end(self) -> int:
@@ -131,16 +131,16 @@ class Claimer:
         return self._window.fresh(AHEAD, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)
 
 
-async def settle(
-    partition: QueuePartition, terms: Terms, holder: str, ranges: Sequence[Range], verdict: Verdict
-) -> Settled:
+async def acknowledge(
+    partition: QueuePartition, terms: Terms, holder: str, ranges: Sequence[Range], ack_type: AckType
+) -> FinishedClaims:
     """What the holder has of these is done, or undone. To say it twice does no harm."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):
         some = ranges[at : at + ITEMS_MAX]
-        items = tuple(Item(first, last, holder, verdict) for first, last in some)
-        errors = await _submit(partition, Settle(terms.group, items, terms.settings))
+        items = tuple(Acknowledgement(first, last, holder, ack_type) for first, last in some)
+        errors = await _submit(partition, Acknowledge(terms.group, items, terms.settings))
         for (first, last), error in zip(some, errors, strict=True):
             # Of what was finished before, nobody knows by whom: it was ours when it was claimed.
             if error is None or type(error) is AlreadyFinished:
@@ -150,7 +150,7 @@ async def settle(
             else:
                 raise error
     partition.look_soon(terms.group)
-    return Settled(finished, tuple(lost))
+    return FinishedClaims(finished, tuple(lost))
 
 
 async def _submit(partition: QueuePartition, command: Any) -> Any:

@@ -6,7 +6,7 @@ from penstock.cluster.queues import MoveStatus as MoveStatus
 from penstock.cluster.queues import MoveTask as MoveTask
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -49,13 +49,13 @@ class Delivered(NamedTuple):
     """Whether the same delivery was answered before (AWS: ReceiveRequestAttemptId): then it is not undone."""
 
 
-class Settlement(NamedTuple):
+class MessageAck(NamedTuple):
     """What becomes of one message that somebody holds."""
 
     partition: int
     offset: int
     holder: str
-    verdict: Verdict
+    ack_type: AckType
     delay_ms: int = 0
     """Of RELEASE and RENEW: for how long from now on."""
 

@@ -19,7 +19,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
 from penstock.log.disk import ColdRead
-from penstock.queues.commands import Carry, NeedProducer, SetProducer
+from penstock.queues.commands import CopyMessage, NeedProducer, SetProducer
 from penstock.queues.messages import (
     DELAY_MS,
     MESSAGE_ID,
@@ -97,7 +97,7 @@ class Carrier:
             return  # whoever takes over wants it again
         if isinstance(effect, NeedProducer):
             self.spawn(self._reserve(runtime))
-        elif isinstance(effect, Carry):
+        elif isinstance(effect, CopyMessage):
             self.spawn(_Carrying(self, place, runtime, effect).run())
 
     async def _reserve(self, runtime: StateRuntime) -> None:
@@ -113,7 +113,7 @@ class Carrier:
 class _Carrying:
     """One message on its way."""
 
-    def __init__(self, owner: Carrier, place: Place, runtime: StateRuntime, effect: Carry) -> None:
+    def __init__(self, owner: Carrier, place: Place, runtime: StateRuntime, effect: CopyMessage) -> None:
         self._owner = owner
         self._place = place
         self._runtime = runtime

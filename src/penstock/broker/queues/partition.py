@@ -16,7 +16,7 @@ from penstock.broker.queues.reading import Back, Message, Window, readable_to
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
-from penstock.queues.commands import BYTES_MAX, Acquire, Acquired, Item, Settle, Trimmed, Verdict
+from penstock.queues.commands import BYTES_MAX, Acknowledge, Acknowledgement, AckType, Acquire, Acquired, Trimmed
 from penstock.queues.fifo import window_of
 from penstock.queues.machine import QueueMachine
 from penstock.queues.messages import MESSAGE_ID, message_id
@@ -174,9 +174,9 @@ class QueuePartition:
         is_ready = ready_ms is not None and ready_ms <= now_ms
         is_due = group.next_due_ms is not None and group.next_due_ms <= now_ms
         # Of messages that say themselves when they are due, those behind may be due before.
-        looks_on = ahead.are_varied and ahead.end < window.limit
+        has_more = ahead.are_varied and ahead.end < window.limit
         passes_on = not ahead.fresh and ahead.end > end  # what lies there is no message
-        if not (is_ready or is_due or looks_on or passes_on or wish.repeat):
+        if not (is_ready or is_due or has_more or passes_on or wish.repeat):
             return None
         return Acquire(
             wish.group,
@@ -188,7 +188,7 @@ class QueuePartition:
             end,
             wish.max_bytes,
             wish.whole_ranges,
-            looks_on,
+            has_more,
             wish.repeat,
             settings,
         )
@@ -233,7 +233,7 @@ class QueuePartition:
             return
         window = self._group(wish).window
         found: list[Delivered] = []
-        missing: list[Item] = []
+        missing: list[Acknowledgement] = []
         try:
             for acquired in ranges:
                 for offset in range(acquired.first, acquired.last + 1):
@@ -241,7 +241,7 @@ class QueuePartition:
                     if message is not None:
                         found.append(self.delivered(message, wish.holder, acquired))
                     else:  # compaction or retention took it: there is nothing left to be done
-                        missing.append(Item(offset, offset, wish.holder, Verdict.DONE))
+                        missing.append(Acknowledgement(offset, offset, wish.holder, AckType.DONE))
         except ColdRead as cold:
             self._warm(cold, lambda: self._on_ranges(wish, then, ranges), then)
             return
@@ -249,7 +249,7 @@ class QueuePartition:
             then(error)
             return
         if missing:
-            self.runtime.tell(Settle(wish.group, tuple(missing), wish.settings))
+            self.runtime.tell(Acknowledge(wish.group, tuple(missing), wish.settings))
             if not found:  # in a turn of its own: there may be any number of such
                 self._timer(0, lambda: self.receive(wish, then))
                 return
@@ -277,7 +277,7 @@ class QueuePartition:
 
     # -- settling
 
-    def settle(self, command: Settle, then: TakeErrors) -> None:
+    def acknowledge(self, command: Acknowledge, then: TakeErrors) -> None:
         """Acknowledgements; what became of each is told when it is committed."""
         self.runtime.submit(command, then)
         self.look_soon(command.group)
@@ -285,9 +285,9 @@ class QueuePartition:
     def undo(self, group: str, delivered: Sequence[Delivered]) -> None:
         """Nobody was there to take these: they are as if never delivered."""
         undone = [each for each in delivered if not each.is_repeat]
-        items = tuple(Item(each.offset, each.offset, each.holder, Verdict.UNDO) for each in undone)
+        items = tuple(Acknowledgement(each.offset, each.offset, each.holder, AckType.UNDO) for each in undone)
         if items and not self.is_closed:
-            self.settle(Settle(group, items), _ignore)
+            self.acknowledge(Acknowledge(group, items), _ignore)
 
     # -- waiting
 

@@ -19,8 +19,8 @@ from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import Acquired
-from penstock.queues.delivery import Delivery
-from penstock.queues.records import Parcel
+from penstock.queues.delivery_state import DeliveryState
+from penstock.queues.records import DeliveryRange
 from penstock.wire.messages.queue_peek import DELAYED, IN_FLIGHT, VISIBLE
 
 LOOK: Final = 100
@@ -189,7 +189,7 @@ class Peeker:
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
-    def _delivery(self) -> Delivery | None:
+    def _delivery(self) -> DeliveryState | None:
         return self._partition.machine.group(self._wanted.group)
 
     @property
@@ -205,8 +205,8 @@ class Peeker:
         while (delivery := self._delivery()) is not None:
             delivery.advance(self._partition.now_ms)
             ranges = list(islice(delivery.between(offset, delivery.end), LOOK))
-            for parcel in ranges:
-                found += islice(self._of(delivery, parcel, offset), limit - len(found))
+            for delivery_range in ranges:
+                found += islice(self._of(delivery, delivery_range, offset), limit - len(found))
             self._looked_at += len(ranges)
             if len(ranges) < LOOK or len(found) >= limit or self._looked_at >= LOOKED_AT_MAX:
                 break
@@ -214,11 +214,11 @@ class Peeker:
             await asyncio.sleep(0)
         return found
 
-    def _of(self, delivery: Delivery, parcel: Parcel, from_offset: int) -> Iterator[_Found]:
-        state = _state(delivery, parcel)
-        if parcel.move is None and self._wanted.wants(state):
-            for offset in range(max(parcel.first, from_offset), parcel.last + 1):
-                yield _Found(offset, state, parcel.count, parcel.first_received_ms)
+    def _of(self, delivery: DeliveryState, delivery_range: DeliveryRange, from_offset: int) -> Iterator[_Found]:
+        state = _state(delivery, delivery_range)
+        if delivery_range.move is None and self._wanted.wants(state):
+            for offset in range(max(delivery_range.first, from_offset), delivery_range.last + 1):
+                yield _Found(offset, state, delivery_range.count, delivery_range.first_received_ms)
 
     # -- what nobody has looked at yet
 
@@ -249,13 +249,13 @@ class Peeker:
         return found[:limit]
 
 
-def _state(delivery: Delivery, parcel: Parcel) -> int:
-    if delivery.is_timed(parcel.first):
-        return IN_FLIGHT if parcel.holder else DELAYED
-    return IN_FLIGHT if parcel.group is not None and _is_closed(delivery, parcel.group) else VISIBLE
+def _state(delivery: DeliveryState, delivery_range: DeliveryRange) -> int:
+    if delivery.is_timed(delivery_range.first):
+        return IN_FLIGHT if delivery_range.holder else DELAYED
+    return IN_FLIGHT if delivery_range.group is not None and _is_closed(delivery, delivery_range.group) else VISIBLE
 
 
-def _is_closed(delivery: Delivery | None, group: str) -> bool:
+def _is_closed(delivery: DeliveryState | None, group: str) -> bool:
     """Whether a message group waits for those of its messages that are in flight."""
     chain = None if delivery is None else delivery.chains.get(group)
     return chain is not None and chain.held > 0

@@ -7,10 +7,10 @@ from penstock.broker.peers import AskPeer
 from penstock.broker.queues.messages import (
     Delivered,
     Headers,
+    MessageAck,
     NewMessage,
     QueueUnavailable,
     Sent,
-    Settlement,
 )
 from penstock.broker.queues.partition import TakeErrors, TakeMessages, Wish
 from penstock.broker.queues.peeking import Glimpse, Peek, Peeked, TakeGlimpse
@@ -28,7 +28,7 @@ from penstock.foundation.errors import (
     PenstockError,
     StorageError,
 )
-from penstock.queues.commands import Counts, Verdict
+from penstock.queues.commands import AckType, Counts
 from penstock.queues.errors import (
     AlreadyFinished,
     NeverReceived,
@@ -39,12 +39,16 @@ from penstock.queues.errors import (
     TooManyGroups,
 )
 from penstock.replication.partition import NotEnoughReplicas
+from penstock.wire.messages.queue_acknowledge import (
+    QueueAcknowledgement,
+    QueueAcknowledgeRequest,
+    QueueAcknowledgeResponse,
+)
 from penstock.wire.messages.queue_control import QueueControlRequest, QueueControlResponse
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
 from penstock.wire.messages.queue_peek import QueuePeekRequest, QueuePeekResponse
 from penstock.wire.messages.queue_receive import QueueMessage, QueueReceiveRequest, QueueReceiveResponse
 from penstock.wire.messages.queue_send import QueueHeader, QueueNewMessage, QueueSendRequest, QueueSendResponse
-from penstock.wire.messages.queue_settle import QueueSettlement, QueueSettleRequest, QueueSettleResponse
 
 ELSEWHERE: Final = (
     NotLeaderOrFollower,
@@ -78,7 +82,8 @@ _REFUSALS: Final[dict[str, type[PenstockError]]] = {
 HELD_MS_MAX: Final = 10**12
 """For how long a message can be held or put off: no limit that anybody meets, but one."""
 _VERDICTS: Final = {
-    verdict.value: verdict for verdict in (Verdict.DONE, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW, Verdict.UNDO)
+    ack_type.value: ack_type
+    for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
 """What brokers ask each other for. The leader knows what it means in its queue: see routing.py."""
 
@@ -161,23 +166,23 @@ class Colleagues:
 
         self._ask(node, QueueDeliverRequest(ticket=ticket, messages=messages_out(messages)), take)
 
-    def settle(self, node: int, queue: Queue, items: Sequence[Settlement], then: TakeErrors) -> None:
-        request = QueueSettleRequest(
+    def acknowledge(self, node: int, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
+        request = QueueAcknowledgeRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
             items=[
-                QueueSettlement(
+                QueueAcknowledgement(
                     partition=each.partition,
                     offset=each.offset,
                     holder=each.holder,
-                    verdict=each.verdict.value,
+                    ack_type=each.ack_type.value,
                     delay_ms=each.delay_ms,
                 )
                 for each in items
             ],
         )
 
-        def read(response: QueueSettleResponse) -> list[PenstockError | None]:
+        def read(response: QueueAcknowledgeResponse) -> list[PenstockError | None]:
             return [error_of(each.error, each.error_message) for each in response.results]
 
         self._ask(node, request, _reader(then, read))
@@ -286,11 +291,11 @@ def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
     ]
 
 
-def settlements_in(items: Iterable[QueueSettlement]) -> list[Settlement]:
+def acks_in(items: Iterable[QueueAcknowledgement]) -> list[MessageAck]:
     """Raises InvalidRequest."""
     found = []
     for each in items:
-        if each.verdict not in _VERDICTS or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:
-            raise InvalidRequest(f"{each.verdict!r} of offset {each.offset} after {each.delay_ms} ms cannot be")
-        found.append(Settlement(each.partition, each.offset, each.holder, _VERDICTS[each.verdict], each.delay_ms))
+        if each.ack_type not in _VERDICTS or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:
+            raise InvalidRequest(f"{each.ack_type!r} of offset {each.offset} after {each.delay_ms} ms cannot be")
+        found.append(MessageAck(each.partition, each.offset, each.holder, _VERDICTS[each.ack_type], each.delay_ms))
     return found

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.broker.queues.duplicates import Duplicates
 from penstock.broker.queues.hosting import QueuePartitions
-from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent, Settlement
+from penstock.broker.queues.messages import MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, TakeErrors
 from penstock.broker.queues.remote import ELSEWHERE, Colleagues
@@ -23,7 +23,7 @@ from penstock.cluster.image import ClusterImage, Place
 from penstock.cluster.queues import SCOPE_GROUP, Queue
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import NotLeaderOrFollower, PenstockError, UnknownTopicId
-from penstock.queues.commands import Counts, Item, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts
 from penstock.queues.errors import AlreadyFinished
 from penstock.queues.settings import DeliverySettings
 from penstock.replication.partition import Partition
@@ -33,12 +33,12 @@ from penstock.wire.messages.queue_control import QueueControlRequest
 TRY_S: Final = 15.0
 """How long a leader is looked for."""
 PAUSE_S: Final = 0.1
-_FIFO_RULES: Final = {Verdict.DONE: Verdict.DELETE}
-_STANDARD_RULES: Final = {Verdict.RENEW: Verdict.CHANGE}
+_FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
+_STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
 """What DeleteMessage and ChangeMessageVisibility mean in a queue, as on AWS. Share groups have their own rules."""
 T = TypeVar("T")
 SentOrNot = list[Sent | PenstockError]
-SettledOrNot = list[PenstockError | None]
+AckResult = list[PenstockError | None]
 DoHere = Callable[[QueuePartition, Callable[[Any], None]], None]
 
 
@@ -226,14 +226,14 @@ class Routing:
 
     # -- settling
 
-    def settle(self, queue: Queue, items: Sequence[Settlement]) -> SettledOrNot | Awaitable[SettledOrNot]:
+    def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResult | Awaitable[AckResult]:
         """What became of each, in their order."""
         if not items:
             return []
         number = items[0].partition
         here = self._hosting.find(queue.topic_id, number)
         if here is not None and all(item.partition == number for item in items):
-            outcome: Outcome[SettledOrNot] = Outcome()
+            outcome: Outcome[AckResult] = Outcome()
             is_elsewhere = False
 
             def take(reply: Sequence[PenstockError | None] | PenstockError) -> None:
@@ -241,21 +241,21 @@ class Routing:
                 is_elsewhere = isinstance(reply, PenstockError)
                 outcome(list(reply) if not isinstance(reply, PenstockError) else [reply] * len(items))
 
-            here.settle(self._command(queue, items, here.now_ms), take)
+            here.acknowledge(self._command(queue, items, here.now_ms), take)
             if not is_elsewhere:
                 return outcome.result()
-        return self._settle_parts(queue, items)
+        return self._acknowledge_parts(queue, items)
 
-    def _command(self, queue: Queue, items: Sequence[Settlement], now_ms: int) -> Settle:
+    def _command(self, queue: Queue, items: Sequence[MessageAck], now_ms: int) -> Acknowledge:
         rules = _FIFO_RULES if queue.settings.is_fifo else _STANDARD_RULES
-        return Settle(
+        return Acknowledge(
             queue.name,
             tuple(
-                Item(
+                Acknowledgement(
                     item.offset,
                     item.offset,
                     item.holder,
-                    rules.get(item.verdict, item.verdict),
+                    rules.get(item.ack_type, item.ack_type),
                     now_ms + item.delay_ms,
                 )
                 for item in items
@@ -263,26 +263,26 @@ class Routing:
             self._settings_of(queue),
         )
 
-    async def undo(self, queue: Queue, items: Sequence[Settlement]) -> None:
+    async def undo(self, queue: Queue, items: Sequence[MessageAck]) -> None:
         """Undoes deliveries at whichever broker leads the partition; retries while that changes."""
-        await self._settle_parts(queue, items)
+        await self._acknowledge_parts(queue, items)
 
-    async def _settle_parts(self, queue: Queue, items: Sequence[Settlement]) -> SettledOrNot:
+    async def _acknowledge_parts(self, queue: Queue, items: Sequence[MessageAck]) -> AckResult:
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):
             parts.setdefault(item.partition, []).append(at)
 
-        async def settle(number: int, rows: list[int]) -> SettledOrNot:
+        async def acknowledge(number: int, rows: list[int]) -> AckResult:
             wanted = [items[at] for at in rows]
             tries = itertools.count()
 
-            async def attempt() -> SettledOrNot:
+            async def attempt() -> AckResult:
                 is_again = next(tries) > 0
-                reply = await self._settle_once(queue, number, wanted)
+                reply = await self._acknowledge_once(queue, number, wanted)
                 if is_again:
                     # The first attempt may have done it, and its answer was lost.
                     reply = [
-                        None if isinstance(error, AlreadyFinished) and item.verdict is Verdict.DONE else error
+                        None if isinstance(error, AlreadyFinished) and item.ack_type is AckType.DONE else error
                         for error, item in zip(reply, wanted, strict=True)
                     ]
                 return reply
@@ -290,25 +290,25 @@ class Routing:
             reply = await _persist(attempt, may_repeat=True)
             return [reply] * len(rows) if isinstance(reply, PenstockError) else reply
 
-        replies = await asyncio.gather(*(settle(number, rows) for number, rows in parts.items()))
+        replies = await asyncio.gather(*(acknowledge(number, rows) for number, rows in parts.items()))
         found: dict[int, PenstockError | None] = {}
         for rows, reply in zip(parts.values(), replies, strict=True):
             found.update(zip(rows, reply, strict=True))
         return [found[at] for at in range(len(items))]
 
-    async def _settle_once(self, queue: Queue, number: int, items: Sequence[Settlement]) -> SettledOrNot:
+    async def _acknowledge_once(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResult:
         outcome: Outcome[Any] = Outcome()
         if self._led_here(queue, number) is not None:
-            self.settle_here(queue, items, outcome)
+            self.acknowledge_here(queue, items, outcome)
         else:
-            self._colleagues.settle(self._other(queue, number), queue, items, outcome)
+            self._colleagues.acknowledge(self._other(queue, number), queue, items, outcome)
         reply = list(await _of(outcome))
         for error in reply:
             if isinstance(error, ELSEWHERE):
                 raise error  # settled as a whole, or not at all
         return reply
 
-    def settle_here(self, queue: Queue, items: Sequence[Settlement], then: TakeErrors) -> None:
+    def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
         """On partitions that are led here; if one is not, nothing is done."""
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):
@@ -329,7 +329,9 @@ class Routing:
         for number, partition in here.items():
             assert partition is not None
             rows = parts[number]
-            partition.settle(self._command(queue, [items[at] for at in rows], partition.now_ms), partial(take, rows))
+            partition.acknowledge(
+                self._command(queue, [items[at] for at in rows], partition.now_ms), partial(take, rows)
+            )
 
     # -- all partitions
 

@@ -19,7 +19,7 @@ from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.administration import QueueAdministration
 from penstock.broker.queues.counting import Counting, sum_counts
 from penstock.broker.queues.hosting import QueuePartitions
-from penstock.broker.queues.messages import Delivered, NewMessage, QueueUnavailable, Sent, Settlement
+from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.moving import Carrier
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, Wish
@@ -40,7 +40,7 @@ from penstock.cluster.topics import Defaults
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
-from penstock.queues.commands import Counts, Forget, Verdict
+from penstock.queues.commands import AckType, Counts, DeleteGroup
 from penstock.queues.settings import IN_FLIGHT_MAX, LOOKAHEAD_MAX, DeadLetter, DeliverySettings, share_of
 from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
@@ -235,7 +235,7 @@ class QueueService:
         The function does not keep the messages themselves in memory.
         """
         items = [
-            Settlement(each.partition, each.offset, each.holder, Verdict.UNDO)
+            MessageAck(each.partition, each.offset, each.holder, AckType.UNDO)
             for each in messages
             if not each.is_repeat
         ]
@@ -264,11 +264,11 @@ class QueueService:
             repeat=repeat,
         )
 
-    def settle(
-        self, queue: Queue, items: Sequence[Settlement]
+    def acknowledge(
+        self, queue: Queue, items: Sequence[MessageAck]
     ) -> "list[PenstockError | None] | Awaitable[list[PenstockError | None]]":
         """Acknowledge messages; what went wrong with each, in their order: NotHeld and its kinds."""
-        return self.routing.settle(queue, items)
+        return self.routing.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
         """How a queue's messages are delivered, as its settings and its dead-letter queue are now."""
@@ -325,7 +325,7 @@ class QueueService:
         if action == PURGE:
             partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=on_done)
         else:
-            partition.runtime.submit(Forget(queue.name), on_done)
+            partition.runtime.submit(DeleteGroup(queue.name), on_done)
 
     def _count_here(self, queue: Queue, partition: QueuePartition, then: Take) -> None:
         async def count() -> None:

@@ -29,7 +29,7 @@ from penstock.cluster.queues import MoveStatus, MoveTask, Queue
 from penstock.coordination.store import Op
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Counts, Destination, GiveBack, Item, Settle, Verdict
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts, Destination, ReleaseHolder
 from penstock.queues.messages import SOURCE_ARN
 from penstock.queues.settings import DeliverySettings
 
@@ -171,7 +171,7 @@ class MoveTasks:
             return
         # Whoever led before may have had some in hand.
         given: Outcome[object] = Outcome()
-        partition.runtime.submit(GiveBack(queue.name, wish.holder, True), given)
+        partition.runtime.submit(ReleaseHolder(queue.name, wish.holder, True), given)
         await _answered(given)
         while not partition.is_closed:
             self._busy.discard(partition)
@@ -203,13 +203,15 @@ class MoveTasks:
             destination = self._destination(task, message)
             if isinstance(destination, str):
                 failure = destination
-                items.append(Item(message.offset, message.offset, message.holder, Verdict.UNDO))
+                items.append(Acknowledgement(message.offset, message.offset, message.holder, AckType.UNDO))
             else:
                 items.append(
-                    Item(message.offset, message.offset, message.holder, Verdict.MOVE, destination=destination)
+                    Acknowledgement(
+                        message.offset, message.offset, message.holder, AckType.MOVE, destination=destination
+                    )
                 )
         outcome: Outcome[object] = Outcome()
-        partition.settle(Settle(queue.name, tuple(items), settings), outcome)
+        partition.acknowledge(Acknowledge(queue.name, tuple(items), settings), outcome)
         await _answered(outcome)
         if failure:
             measured = await self._measured(queue, task)

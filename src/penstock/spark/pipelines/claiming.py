@@ -151,9 +151,9 @@ def recover(box: Box, rounds: str = ROUND) -> Recovered:
         finished = returned = lost = 0
         for partition in box.partitions:
             left: dict[str, list[Range]] = {}
-            for parcel in (await claims.survey(partition)).parcels:
-                if parcel.holder.startswith(rounds) and parcel.state is not State.MOVING:
-                    left.setdefault(parcel.holder, []).append((parcel.first, parcel.last))
+            for delivery_range in (await claims.survey(partition)).delivery_ranges:
+                if delivery_range.holder.startswith(rounds) and delivery_range.state is not State.MOVING:
+                    left.setdefault(delivery_range.holder, []).append((delivery_range.first, delivery_range.last))
             for holder, ranges in left.items():
                 if holder not in was_sent:
                     was_sent[holder] = await close_query(client, query=holder) == ONLY_BATCH
@@ -180,12 +180,12 @@ def surveys(box: Box) -> dict[int, Survey]:
 
 def spans_of(survey: Survey) -> Spans:
     """A survey as tasks know it."""
-    parcels = survey.parcels
+    delivery_ranges = survey.delivery_ranges
     return Spans(
-        firsts=[parcel.first for parcel in parcels],
-        lasts=[parcel.last for parcel in parcels],
-        counts=[parcel.count for parcel in parcels],
-        are_free=[parcel.state is State.AVAILABLE for parcel in parcels],
+        firsts=[delivery_range.first for delivery_range in delivery_ranges],
+        lasts=[delivery_range.last for delivery_range in delivery_ranges],
+        counts=[delivery_range.count for delivery_range in delivery_ranges],
+        are_free=[delivery_range.state is State.AVAILABLE for delivery_range in delivery_ranges],
         waits_from=survey.looked_to,
     )
 

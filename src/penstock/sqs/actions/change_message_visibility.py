@@ -1,9 +1,9 @@
 """ChangeMessageVisibility: whoever has a message keeps it longer, or gives it back."""
 
 from penstock.foundation.errors import PenstockError
+from penstock.sqs.acknowledgement import renew_error, renewal
 from penstock.sqs.call import Call, Outcome, Result, then
 from penstock.sqs.registry import action
-from penstock.sqs.settling import renew_error, renewal
 
 
 @action("ChangeMessageVisibility")
@@ -16,4 +16,4 @@ def change_message_visibility(call: Call) -> Outcome:
             raise error
         return None
 
-    return then(call.service.settle(queue, (renewal(queue, call.params),)), finish)
+    return then(call.service.acknowledge(queue, (renewal(queue, call.params),)), finish)

@@ -1,9 +1,9 @@
 """DeleteMessage: a message is finished."""
 
 from penstock.foundation.errors import PenstockError
+from penstock.sqs.acknowledgement import delete_error, deletion
 from penstock.sqs.call import Call, Outcome, Result, then
 from penstock.sqs.registry import action
-from penstock.sqs.settling import delete_error, deletion
 
 
 @action("DeleteMessage")
@@ -17,4 +17,4 @@ def delete_message(call: Call) -> Outcome:
                 raise error
         return None
 
-    return then(call.service.settle(queue, (deletion(queue, call.params),)), finish)
+    return then(call.service.acknowledge(queue, (deletion(queue, call.params),)), finish)

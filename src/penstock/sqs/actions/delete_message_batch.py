@@ -1,10 +1,10 @@
 """DeleteMessageBatch: up to ten messages are finished."""
 
+from penstock.sqs.acknowledgement import acknowledge_batch, delete_entry_error, deletion
 from penstock.sqs.call import Call, Outcome
 from penstock.sqs.registry import action
-from penstock.sqs.settling import delete_entry_error, deletion, settle_batch
 
 
 @action("DeleteMessageBatch")
 def delete_message_batch(call: Call) -> Outcome:
-    return settle_batch(call, deletion, delete_entry_error)
+    return acknowledge_batch(call, deletion, delete_entry_error)

@@ -33,7 +33,7 @@ UNDO: Final = 5
 
 RANGES_MAX: Final = 2000
 """Of one request."""
-PARCELS_SHOWN_MAX: Final = 5000
+RANGES_SHOWN_MAX: Final = 5000
 """Of one answer to SURVEY; `next_offset` says where to go on."""
 
 AVAILABLE: Final = 0
@@ -62,7 +62,7 @@ class QueueClaimRequest:
 
 
 @struct
-class QueueParcel:
+class QueueDeliveryRange:
     first: Int64
     last: Int64
     state: Int8
@@ -81,7 +81,7 @@ class QueueClaimResponse:
     topic_id: Uuid
     is_queue: Bool = field(default=False)
     is_fifo: Bool = field(default=False)
-    parcels: Array[QueueParcel] = field(default=())
+    delivery_ranges: Array[QueueDeliveryRange] = field(default=())
     """Of SURVEY: what was looked at and is not finished. Of CLAIM: what is the holder's now."""
     next_offset: Int64 = field(default=-1)
     """Of SURVEY: where to go on; -1: these were all."""

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, cast
 
 from penstock.broker.peers import Answer
 from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.queues.messages import Delivered, NewMessage, Sent, Settlement
+from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, Sent
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.service import QueueService
 from penstock.client.errors import ConnectionFailed
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from tests.unit.replication.worlds import DEFAULTS, NODE, World, world_at
 
 T = TypeVar("T")
@@ -117,11 +117,11 @@ class Shop:
 
         return asyncio.ensure_future(receive())
 
-    async def settle(
-        self, queue: Queue, messages: Sequence[Delivered], verdict: Verdict = Verdict.DONE, delay_ms: int = 0
+    async def acknowledge(
+        self, queue: Queue, messages: Sequence[Delivered], ack_type: AckType = AckType.DONE, delay_ms: int = 0
     ) -> list[PenstockError | None]:
-        items = [Settlement(each.partition, each.offset, each.holder, verdict, delay_ms) for each in messages]
-        return await now(self.service.settle(queue, items))
+        items = [MessageAck(each.partition, each.offset, each.holder, ack_type, delay_ms) for each in messages]
+        return await now(self.service.acknowledge(queue, items))
 
     async def counts(self, queue: Queue) -> tuple[int, int, int]:
         found = await self.service.counts(queue)

@@ -12,7 +12,7 @@ from penstock.broker.queues.reading import Back
 from penstock.cluster.queues import Redrive
 from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.disk import ColdRead
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from penstock.queues.errors import OverLimit
 from penstock.queues.settings import DeliverySettings
 from penstock.records.batch import assemble
@@ -77,7 +77,7 @@ async def test_where_commits_take_a_while_all_is_told_when_it_is_committed(tmp_p
         assert not isinstance(received, list)
         got = await received
         assert values(got) == [b"a", b"b"]
-        assert await shop.settle(queue, got) == [None, None]
+        assert await shop.acknowledge(queue, got) == [None, None]
         assert await shop.counts(queue) == (0, 0, 0)
 
 
@@ -143,7 +143,7 @@ async def test_messages_of_a_kafka_producer_are_batches_that_are_taken_one_by_on
         for _ in range(50):
             got = await shop.receive(queue, max_messages=10)
             seen += values(got)
-            assert await shop.settle(queue, got[::2]) == [None] * 5
+            assert await shop.acknowledge(queue, got[::2]) == [None] * 5
         assert seen == [b"%d" % number for number in range(500)]
         assert await shop.counts(queue) == (0, 250, 0)
         await shop.advance(30_000)
@@ -174,7 +174,7 @@ async def test_whoever_is_first_to_wait_is_first_to_be_served(tmp_path: Path) ->
         await shop.send(queue, b"last")
         (got,) = await shop.receive(queue)
         assert (got.value, got.count) == (b"last", 1)
-        assert await shop.settle(queue, [got], Verdict.DONE) == [None]
+        assert await shop.acknowledge(queue, [got], AckType.DONE) == [None]
 
 
 async def test_what_a_producer_sealed_and_nobody_can_read_keeps_no_others(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def test_messages_that_an_unclean_election_took_back_do_not_hide_those_tha
         for number in range(10):
             await shop.send(queue, b"%d" % number)
         got = await shop.receive(queue, max_messages=10)
-        assert await shop.settle(queue, [*got[:3], *got[4:]]) == [None] * 9
+        assert await shop.acknowledge(queue, [*got[:3], *got[4:]]) == [None] * 9
         log_of(shop).truncate(5, shop.clock.now_ms())
     async with shop_at(tmp_path) as shop:
         for text in (b"new", b"newer"):

@@ -9,14 +9,14 @@ from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.registry import APIS
 from penstock.cluster.administration import delete_topic
 from penstock.cluster.queues import SCOPE_GROUP, MoveStatus, QueueSettings, Redrive
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from penstock.queues.errors import AlreadyFinished, NotHeld, NotInFlight
 from penstock.wire.keys import ApiKey
+from penstock.wire.messages.queue_acknowledge import QueueAcknowledgeRequest, QueueAcknowledgeResponse
 from penstock.wire.messages.queue_control import QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
 from penstock.wire.messages.queue_receive import QueueReceiveRequest
 from penstock.wire.messages.queue_send import QueueSendResponse
-from penstock.wire.messages.queue_settle import QueueSettleRequest, QueueSettleResponse
 
 from .shop import now, turn, values
 from .town import town_at
@@ -32,7 +32,7 @@ async def test_messages_are_sent_where_one_is_and_received_from_everywhere(tmp_p
         first, second = await one.receive(queue, 10), await one.receive(queue, 10)
         assert (values(first), values(second)) == ([b"a"], [b"b"])
         assert await one.receive(queue, 10) == []
-        assert await two.settle(queue, [*first, *second]) == [None, None]
+        assert await two.acknowledge(queue, [*first, *second]) == [None, None]
         assert await one.counts(queue) == (0, 0, 0)
 
 
@@ -43,12 +43,12 @@ async def test_a_broker_that_leads_nothing_sends_to_those_that_do(tmp_path: Path
         (sent,) = await two.send(queue, b"a")
         (got,) = await two.receive(queue)
         assert (got.value, got.message_id) == (b"a", sent.message_id)
-        assert await two.settle(queue, [got], Verdict.RENEW, 60_000) == [None]
-        assert await two.settle(queue, [got], Verdict.RELEASE) == [None]
-        (refused,) = await two.settle(queue, [got])
+        assert await two.acknowledge(queue, [got], AckType.RENEW, 60_000) == [None]
+        assert await two.acknowledge(queue, [got], AckType.RELEASE) == [None]
+        (refused,) = await two.acknowledge(queue, [got])
         assert isinstance(refused, NotHeld)
         (again,) = await two.receive(queue)
-        assert (again.count, await two.settle(queue, [again])) == (2, [None])
+        assert (again.count, await two.acknowledge(queue, [again])) == (2, [None])
 
 
 async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> No
         await two.send(queue, b"a")
         held = await two.receive(queue, visibility_s=1)
         await two.advance(1000)
-        (late,) = await two.settle(queue, held, Verdict.RELEASE)
+        (late,) = await two.acknowledge(queue, held, AckType.RELEASE)
         assert type(late) is NotInFlight
         await two.receive(queue)
-        (elsewhere,) = await two.settle(queue, held)
+        (elsewhere,) = await two.acknowledge(queue, held)
         assert type(elsewhere) is NotHeld
         (unseen,) = await two.send(queue, b"b")
-        (never,) = await two.settle(queue, [held[0]._replace(offset=unseen.offset)], Verdict.RENEW, 1000)
+        (never,) = await two.acknowledge(queue, [held[0]._replace(offset=unseen.offset)], AckType.RENEW, 1000)
         assert type(never) is AlreadyFinished, "nobody has looked at it"
 
 
@@ -75,19 +75,19 @@ async def test_the_leader_knows_what_a_receipt_is_good_for_in_its_queue(tmp_path
         await two.send(standard, b"a")
         held = await two.receive(standard, visibility_s=1)
         await two.advance(1000)
-        assert await two.settle(standard, held, Verdict.RENEW, 5000) == [None]
+        assert await two.acknowledge(standard, held, AckType.RENEW, 5000) == [None]
         assert await two.receive(standard) == []
         await two.advance(5000)
-        assert await two.settle(standard, held) == [None]
+        assert await two.acknowledge(standard, held) == [None]
         fifo = await town.create("jobs.fifo", partitions=1, is_fifo=True)
         await two.send(fifo, b"a", key=b"g", deduplication_id="1")
         held = await two.receive(fifo, visibility_s=1)
         await two.advance(1000)
-        for verdict in (Verdict.RENEW, Verdict.DONE):
-            (late,) = await two.settle(fifo, held, verdict, 5000)
+        for ack_type in (AckType.RENEW, AckType.DONE):
+            (late,) = await two.acknowledge(fifo, held, ack_type, 5000)
             assert type(late) is NotInFlight
         (again,) = await two.receive(fifo)
-        assert await two.settle(fifo, [again]) == [None]
+        assert await two.acknowledge(fifo, [again]) == [None]
 
 
 async def test_a_queue_that_is_deleted_while_its_topic_is_deleted_is_gone(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_who_deletes_a_queue_deletes_no_other_of_its_name(tmp_path: Path) 
         town.clock.advance(1)
         await two.send(orders, b"x")
         jobs = await two.service.create("jobs", QueueSettings(), {}, "me", "orders")
-        assert await two.settle(jobs, await two.receive(jobs)) == [None]
+        assert await two.acknowledge(jobs, await two.receive(jobs)) == [None]
         await deleting
         assert two.service.queue("jobs") == jobs
         assert await two.receive(jobs) == [], "what is done in it stays done"
@@ -243,7 +243,7 @@ async def test_if_nobody_knows_whether_messages_arrived_they_come_back_in_time(t
             await turn()
             await two.advance(30_000)
             (got,) = await two.receive(queue)
-            assert await two.settle(queue, [got]) == [None]
+            assert await two.acknowledge(queue, [got]) == [None]
 
 
 async def test_whoever_waits_follows_the_partition_to_its_next_leader(tmp_path: Path) -> None:
@@ -288,12 +288,12 @@ async def test_a_delete_whose_answer_was_lost_is_answered_well_the_second_time(t
         lost: list[Any] = []
 
         def lose_first(message: Any) -> bool:
-            if isinstance(message, QueueSettleResponse) and not lost:
+            if isinstance(message, QueueAcknowledgeResponse) and not lost:
                 lost.append(message)
             return bool(lost) and message is lost[0]
 
         town.hold = lose_first
-        assert await two.settle(queue, got) == [None]
+        assert await two.acknowledge(queue, got) == [None]
         assert lost
         assert await two.counts(queue) == (0, 0, 0)
 
@@ -318,7 +318,7 @@ async def test_dead_letters_cross_and_go_back(tmp_path: Path) -> None:
 
         async def spoil() -> bool:
             got = await one.receive(queue, 10)
-            await one.settle(queue, got, Verdict.RELEASE)
+            await one.acknowledge(queue, got, AckType.RELEASE)
             return await two.counts(dead) == (10, 0, 0)
 
         while not await spoil():  # noqa: ASYNC110
@@ -387,7 +387,7 @@ async def test_a_delivery_is_taken_back_wherever_it_is_led_by_then(tmp_path: Pat
         one, two = town.houses[1], town.houses[2]
         await two.send(queue, b"a")
         held = await two.receive(queue)
-        town.hold = lambda message: isinstance(message, QueueSettleRequest)
+        town.hold = lambda message: isinstance(message, QueueAcknowledgeRequest)
         two.service.give_back(queue, held)
         await turn()
         assert await one.counts(queue) == (0, 1, 0), "the leader cannot be reached"

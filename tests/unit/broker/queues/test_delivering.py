@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.queues.messages import NewMessage, Settlement
+from penstock.broker.queues.messages import MessageAck, NewMessage
 from penstock.cluster.queues import NoSuchQueue
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from penstock.queues.errors import NotHeld
 
 from .shop import Shop, shop_at, turn, values
@@ -23,7 +23,7 @@ async def test_a_message_that_is_sent_is_received_once_and_deleted(tmp_path: Pat
         assert got[0].count == 1
         assert got[0].message_id == sent[0].message_id
         assert await shop.receive(queue) == []
-        assert await shop.settle(queue, got) == [None]
+        assert await shop.acknowledge(queue, got) == [None]
         await shop.advance(60_000)
         assert await shop.receive(queue) == []
         assert await shop.counts(queue) == (0, 0, 0)
@@ -37,8 +37,8 @@ async def test_on_the_leader_nothing_waits(tmp_path: Path) -> None:
         got = service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=20_000)
         assert isinstance(got, list)
         assert values(got) == [b"a", b"b"]
-        items = [Settlement(each.partition, each.offset, each.holder, Verdict.DONE) for each in got]
-        assert service.settle(queue, items) == [None, None]
+        items = [MessageAck(each.partition, each.offset, each.holder, AckType.DONE) for each in got]
+        assert service.acknowledge(queue, items) == [None, None]
 
 
 async def test_a_worker_that_dies_gives_its_message_back(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ async def test_a_worker_that_dies_gives_its_message_back(tmp_path: Path) -> None
         assert await shop.counts(queue) == (1, 0, 0)
         again = await shop.receive(queue)
         assert [(each.value, each.count) for each in again] == [(b"a", 2)]
-        refused = await shop.settle(queue, first)
+        refused = await shop.acknowledge(queue, first)
         assert isinstance(refused[0], NotHeld)
-        assert await shop.settle(queue, again) == [None]
+        assert await shop.acknowledge(queue, again) == [None]
 
 
 async def test_whoever_waits_is_given_the_first_message_that_comes(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ async def test_whoever_waits_is_given_what_is_due_again_and_what_is_released(tmp
         assert [(each.value, each.count) for each in got] == [(b"a", 2)]
         waiting = shop.wait(queue)
         await turn()
-        assert await shop.settle(queue, held, Verdict.RELEASE) != [None]
-        assert await shop.settle(queue, got, Verdict.RELEASE) == [None]
+        assert await shop.acknowledge(queue, held, AckType.RELEASE) != [None]
+        assert await shop.acknowledge(queue, got, AckType.RELEASE) == [None]
         assert values(await waiting) == [b"a"]
 
 
@@ -121,7 +121,7 @@ async def test_messages_are_shared_out_among_partitions_and_received_from_all(tm
         assert sorted(int(each.value) for each in got) == list(range(20))
         assert {each.partition for each in got} == {0, 1, 2, 3}
         assert await shop.counts(queue) == (0, 20, 0)
-        assert await shop.settle(queue, got) == [None] * 20
+        assert await shop.acknowledge(queue, got) == [None] * 20
         assert await shop.counts(queue) == (0, 0, 0)
 
 
@@ -164,16 +164,16 @@ async def test_receipts_counts_and_deadlines_outlive_the_process(tmp_path: Path)
         queue = await shop.create()
         await shop.send(queue, b"done", b"held", b"waiting")
         got = await shop.receive(queue, max_messages=2, visibility_s=30)
-        assert await shop.settle(queue, got[:1]) == [None]
+        assert await shop.acknowledge(queue, got[:1]) == [None]
     async with shop_at(tmp_path) as shop:
         found = shop.service.queue("jobs")
         assert found == queue
         assert await shop.counts(queue) == (1, 1, 0)
         assert values(await shop.receive(queue, max_messages=10)) == [b"waiting"]
-        assert await shop.settle(queue, got[1:], Verdict.RENEW, 60_000) == [None]
+        assert await shop.acknowledge(queue, got[1:], AckType.RENEW, 60_000) == [None]
         await shop.advance(31_000)
         assert values(await shop.receive(queue, max_messages=10)) == [b"waiting"]
-        assert await shop.settle(queue, got[1:]) == [None]
+        assert await shop.acknowledge(queue, got[1:]) == [None]
 
 
 async def test_one_message_that_is_due_is_found_behind_thousands_that_are_not(tmp_path: Path) -> None:

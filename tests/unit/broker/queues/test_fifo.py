@@ -33,7 +33,7 @@ async def test_a_group_is_in_one_pair_of_hands_and_in_order(tmp_path: Path) -> N
         waiting = shop.wait(queue, max_messages=10)
         await turn()
         assert not waiting.done()
-        assert await shop.settle(queue, first) == [None]
+        assert await shop.acknowledge(queue, first) == [None]
         assert values(await waiting) == [b"a2"]
 
 

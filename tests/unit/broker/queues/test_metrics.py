@@ -31,5 +31,5 @@ async def test_messages_are_told_by_their_state_and_how_old_the_oldest_is(tmp_pa
         assert found['penstock_queue_oldest_seconds{queue="jobs"}'] == 5
         assert (found["penstock_queues"], found["penstock_queue_receivers"]) == (2, 1)
         waiting.cancel()
-        assert await shop.settle(queue, held) == [None] * 3
+        assert await shop.acknowledge(queue, held) == [None] * 3
         assert told(shop)['penstock_queue_messages{queue="jobs",state="in_flight"}'] == 0

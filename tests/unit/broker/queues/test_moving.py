@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.queues.messages import MoveTaskRunning, NoRedriveSource, NoSuchMoveTask
 from penstock.cluster.queues import MoveStatus, Queue, Redrive
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 
 from .shop import Shop, shop_at, turn, values
 
@@ -32,7 +32,7 @@ async def fail(shop: Shop, queue: Queue, times: int) -> None:
     """Receive whatever there is so often, and never finish it."""
     for _ in range(times):
         got = await shop.receive(queue, max_messages=10)
-        assert all(error is None for error in await shop.settle(queue, got, Verdict.RELEASE))
+        assert all(error is None for error in await shop.acknowledge(queue, got, AckType.RELEASE))
 
 
 async def test_a_poison_message_goes_to_the_dead_letters_with_its_history(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_dead_letter_of_a_group_lets_the_next_of_its_group_pass(tmp_path
         queue, dead = await pair(shop, limit=1, is_fifo=True)
         await shop.send(queue, b"bad", key=b"g", deduplication_id="1")
         await shop.send(queue, b"good", key=b"g", deduplication_id="2")
-        assert await shop.settle(queue, await shop.receive(queue), Verdict.RELEASE) == [None]
+        assert await shop.acknowledge(queue, await shop.receive(queue), AckType.RELEASE) == [None]
 
         async def next_one() -> bool:
             return values(await shop.receive(queue)) == [b"good"]

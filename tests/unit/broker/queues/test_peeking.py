@@ -10,7 +10,7 @@ from penstock.broker.queues.messages import NewMessage, QueueUnavailable
 from penstock.broker.queues.peeking import Glimpse, Peek
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from penstock.wire.messages.queue_peek import (
     BYTES_MAX,
     DELAYED,
@@ -40,8 +40,8 @@ async def test_every_message_is_shown_with_its_state_and_stays_as_it_was(tmp_pat
         await shop.send(queue, b"done", b"held", b"released", b"fresh")
         await shop.send(queue, b"later", headers=(("penstock-delay-ms", b"60000"),))
         taken = await shop.receive(queue, 3)
-        await shop.settle(queue, taken[:1])
-        await shop.settle(queue, taken[2:], Verdict.RELEASE)
+        await shop.acknowledge(queue, taken[:1])
+        await shop.acknowledge(queue, taken[2:], AckType.RELEASE)
         before = await shop.counts(queue)
         wanted = {b"held": IN_FLIGHT, b"released": VISIBLE, b"fresh": VISIBLE, b"later": DELAYED}
         for _ in range(3):
@@ -112,7 +112,7 @@ async def test_what_does_not_fit_is_left_out_and_that_is_said(
         taken = await shop.receive(queue, 10)
         found = await peek(shop.service, queue, max_messages=7, shows_in_flight=False)
         assert [each.message.value for each in found.messages] == [b"%03d" % number for number in range(10, 17)]
-        await shop.settle(queue, taken)
+        await shop.acknowledge(queue, taken)
         monkeypatch.setattr(peeking, "LOOKED_AT_MAX", 100)
         found = await peek(shop.service, queue)
         assert (len(found.messages), found.has_more) == (100, True)

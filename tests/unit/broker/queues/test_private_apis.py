@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from penstock.wire.messages.queue_acknowledge import QueueAcknowledgement, QueueAcknowledgeRequest
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest
 from penstock.wire.messages.queue_receive import QueueReceiveRequest
 from penstock.wire.messages.queue_send import QueueNewMessage, QueueSendRequest
-from penstock.wire.messages.queue_settle import QueueSettlement, QueueSettleRequest
 
 from .shop import values
 from .town import Town, town_at
@@ -37,8 +37,10 @@ async def test_a_queue_that_is_not_there_or_another_one_is_refused(tmp_path: Pat
             for action in (COUNT, PURGE, FORGET):
                 control = QueueControlRequest(action=action, queue=name, topic_id=topic_id)
                 assert (await ask(town, control)).error == "NoSuchQueue"
-            item = QueueSettlement(partition=0, offset=0, holder="me", verdict="done")
-            (settled,) = (await ask(town, QueueSettleRequest(queue=name, topic_id=topic_id, items=[item]))).results
+            item = QueueAcknowledgement(partition=0, offset=0, holder="me", ack_type="done")
+            (settled,) = (
+                await ask(town, QueueAcknowledgeRequest(queue=name, topic_id=topic_id, items=[item]))
+            ).results
             assert settled.error == "NoSuchQueue"
 
 
@@ -49,16 +51,16 @@ async def test_a_partition_that_is_not_led_here_is_refused(tmp_path: Path, parti
         where = {"queue": queue.name, "topic_id": queue.topic_id}
         send = QueueSendRequest(**where, partition=partition, messages=[MESSAGE])
         assert (await ask(town, send)).error == "NotLeaderOrFollower"
-        item = QueueSettlement(partition=partition, offset=0, holder="me", verdict="done")
-        (settled,) = (await ask(town, QueueSettleRequest(**where, items=[item]))).results
+        item = QueueAcknowledgement(partition=partition, offset=0, holder="me", ack_type="done")
+        (settled,) = (await ask(town, QueueAcknowledgeRequest(**where, items=[item]))).results
         assert settled.error == "NotLeaderOrFollower"
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"verdict": "eaten"},
-        {"verdict": "move"},
+        {"ack_type": "eaten"},
+        {"ack_type": "move"},
         {"offset": -1},
         {"delay_ms": -1},
         {"delay_ms": 2**62},
@@ -67,8 +69,8 @@ async def test_a_partition_that_is_not_led_here_is_refused(tmp_path: Path, parti
 async def test_settlements_that_cannot_be_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     async with town_at(tmp_path) as town:
         queue = await town.create()
-        item = QueueSettlement(**{"partition": 0, "offset": 0, "holder": "me", "verdict": "renew", **wrong})
-        request = QueueSettleRequest(queue=queue.name, topic_id=queue.topic_id, items=[item])
+        item = QueueAcknowledgement(**{"partition": 0, "offset": 0, "holder": "me", "ack_type": "renew", **wrong})
+        request = QueueAcknowledgeRequest(queue=queue.name, topic_id=queue.topic_id, items=[item])
         (settled,) = (await ask(town, request)).results
         assert settled.error == "InvalidRequest"
 
@@ -90,7 +92,7 @@ async def test_what_is_empty_or_unknown_does_nothing(tmp_path: Path) -> None:
         queue = await town.create()
         where = {"queue": queue.name, "topic_id": queue.topic_id}
         assert (await ask(town, QueueSendRequest(**where, partition=0, messages=[]))).error == "InvalidRequest"
-        assert (await ask(town, QueueSettleRequest(**where, items=[]))).results == []
+        assert (await ask(town, QueueAcknowledgeRequest(**where, items=[]))).results == []
         assert (await ask(town, QueueControlRequest(**where, action=9))).error == "InvalidRequest"
         assert not (await ask(town, QueueDeliverRequest(ticket=5, messages=[]))).is_taken
         sent = await ask(town, QueueSendRequest(**where, partition=0, messages=[MESSAGE, MESSAGE]))

@@ -118,7 +118,7 @@ async def test_a_queue_on_a_topic_is_worked_off_beside_its_other_readers(tmp_pat
         produce(shop, "orders", b"after")
         got = await shop.receive(jobs, max_messages=10)
         assert values(got) == [b"before", b"after"]
-        assert await shop.settle(jobs, got) == [None, None]
+        assert await shop.acknowledge(jobs, got) == [None, None]
         assert values(await shop.receive(more, max_messages=10)) == [b"before", b"after"]
         shop.service.reclaimer.tick()
         assert log_of(shop, "orders").start_offset == 0
@@ -193,7 +193,7 @@ async def test_what_was_aborted_is_no_message_and_what_is_undecided_waits(tmp_pa
         assert values(got) == [b"yes"]
         produce(shop, "jobs", b"last")
         assert await shop.counts(queue) == (1, 2, 0)
-        assert await shop.settle(queue, got) == [None]
+        assert await shop.acknowledge(queue, got) == [None]
         assert values(await shop.receive(queue)) == [b"last"]
         assert await shop.counts(queue) == (0, 2, 0)
 
@@ -206,7 +206,7 @@ async def test_counts_are_right_over_many_transactions(tmp_path: Path) -> None:
             end(shop, "jobs", 1, committed=number % 2 == 0)
         assert await shop.counts(queue) == (300, 0, 0)
         got = await shop.receive(queue, max_messages=10)
-        assert await shop.settle(queue, got) == [None] * 10
+        assert await shop.acknowledge(queue, got) == [None] * 10
         assert await shop.counts(queue) == (290, 0, 0)
         produce(shop, "jobs", b"x")
         assert await shop.counts(queue) == (291, 0, 0)
@@ -220,7 +220,7 @@ async def test_what_is_finished_goes_from_the_log(tmp_path: Path) -> None:
             await shop.send(queue, *(b"x" * 100 for _ in range(10)))
         assert len(log_of(shop).segments) > 5
         for _ in range(40):
-            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+            assert set(await shop.acknowledge(queue, await shop.receive(queue, max_messages=10))) == {None}
         shop.service.reclaimer.tick()
         assert log_of(shop).start_offset == 400
         assert len(log_of(shop).segments) == 1
@@ -243,7 +243,7 @@ async def test_one_message_that_is_stuck_keeps_no_others_in_the_log(tmp_path: Pa
             await shop.send(queue, *(b"x" * 100 for _ in range(10)))
         stuck = await shop.receive(queue, visibility_s=3600)
         for _ in range(40):
-            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+            assert set(await shop.acknowledge(queue, await shop.receive(queue, max_messages=10))) == {None}
         before = log_of(shop).size_bytes
         await shop.world.disk_threads.idle()
         log_of(shop).sync()
@@ -275,7 +275,7 @@ async def test_the_log_of_a_fifo_queue_keeps_what_duplicates_are_known_by(tmp_pa
         for first in range(0, 400, 10):
             await now(shop.service.send(queue, [message(number) for number in range(first, first + 10)]))
         for _ in range(40):
-            assert set(await shop.settle(queue, await shop.receive(queue, max_messages=10))) == {None}
+            assert set(await shop.acknowledge(queue, await shop.receive(queue, max_messages=10))) == {None}
         log_of(shop).sync()
         for _ in range(3):
             shop.service.reclaimer.tick()

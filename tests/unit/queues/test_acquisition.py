@@ -6,20 +6,20 @@ from hypothesis import strategies as st
 
 from penstock.foundation.decision import NO_PRODUCER
 from penstock.foundation.errors import InvalidRequest
-from penstock.queues.commands import Acquire, Acquired, Counts, Fresh, GiveBack, SetPosition, Verdict
+from penstock.queues.acknowledgement import RELEASED_MAX
+from penstock.queues.commands import AckType, Acquire, Acquired, Counts, Fresh, ReleaseHolder, SetPosition
 from penstock.queues.errors import NotHeld, OverLimit, TooManyGroups
 from penstock.queues.records import position_key, position_record
 from penstock.queues.settings import GROUPS_MAX, DeliverySettings, share_of
-from penstock.queues.settling import GIVEN_BACK_MAX
 
 from .driving import QUEUE, START_MS, VISIBILITY_MS, Place, offsets
 
 
-def test_fresh_messages_are_given_in_order_and_as_one_parcel() -> None:
+def test_new_messages_are_given_in_order_and_as_one_delivery_range() -> None:
     place = Place()
     assert place.acquire("ada", 3) == [Acquired(0, 2, 1, START_MS, START_MS + VISIBILITY_MS)]
     assert place.acquire("bob", 2) == [Acquired(3, 4, 1, START_MS, START_MS + VISIBILITY_MS)]
-    assert list(place.delivery.parcels) == [0, 3]
+    assert list(place.delivery.ranges) == [0, 3]
     assert place.delivery.end == 5
     assert place.delivery.counts(place.now_ms) == Counts(0, 5, 0, 0)
 
@@ -28,7 +28,7 @@ def test_a_receive_of_ten_is_two_records_and_the_deletion_of_all_ten_is_one() ->
     place = Place()
     place.acquire("ada", 10)
     assert place.batches[-1] == 2
-    assert place.say("ada", Verdict.DONE, 0, 9) is None
+    assert place.say("ada", AckType.DONE, 0, 9) is None
     assert place.batches[-1] == 1
     assert place.delivery.start == 10
 
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_gives_its_message_back() -> None:
 def test_what_came_back_is_given_before_what_is_fresh() -> None:
     place = Place()
     place.acquire("ada", 4)
-    place.say("ada", Verdict.DONE, 1)
+    place.say("ada", AckType.DONE, 1)
     place.later(VISIBILITY_MS)
     assert offsets(place.acquire("bob", 5)) == [0, 2, 3, 4, 5]
 
@@ -67,26 +67,28 @@ def test_of_a_range_that_came_back_only_as_many_are_taken_as_are_wanted() -> Non
     place.later(VISIBILITY_MS)
     assert offsets(place.acquire("bob", 2)) == [0, 1]
     assert offsets(place.acquire("cyd", 3)) == [2, 3, 4]
-    assert place.say("ada", Verdict.DONE, 5) is None, "nobody else has it"
-    assert isinstance(place.say("ada", Verdict.DONE, 2), NotHeld)
+    assert place.say("ada", AckType.DONE, 5) is None, "nobody else has it"
+    assert isinstance(place.say("ada", AckType.DONE, 2), NotHeld)
 
 
-def test_neighbours_that_come_back_are_one_parcel_again() -> None:
+def test_neighbours_that_come_back_are_one_delivery_range_again() -> None:
     place = Place()
     place.acquire("ada", 3)
     for offset in (1, 0, 2):
-        assert place.say("ada", Verdict.RELEASE, offset) is None
-    assert [(parcel.first, parcel.last) for parcel in place.delivery.parcels.values()] == [(0, 2)]
+        assert place.say("ada", AckType.RELEASE, offset) is None
+    assert [(delivery_range.first, delivery_range.last) for delivery_range in place.delivery.ranges.values()] == [
+        (0, 2)
+    ]
 
 
 def test_deadlines_and_counts_survive_a_failover() -> None:
     place = Place(end=2)
     place.acquire("ada", 2)
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     place.restart()
     place.later(VISIBILITY_MS - 1)
     assert place.acquire("bob", 2) == []
-    assert place.say("ada", Verdict.RENEW, 1, due_ms=place.now_ms + 5000) is None
+    assert place.say("ada", AckType.RENEW, 1, due_ms=place.now_ms + 5000) is None
     place.restart()
     place.later(5000)
     assert [(one.first, one.count) for one in place.acquire("bob", 2)] == [(1, 2)]
@@ -114,7 +116,7 @@ def test_too_many_in_flight_is_an_error_and_what_is_deleted_makes_room() -> None
     assert offsets(place.acquire("ada", 10)) == [0, 1, 2]
     with pytest.raises(OverLimit, match="at most 3"):
         place.acquire("bob")
-    place.say("ada", Verdict.DONE, 1)
+    place.say("ada", AckType.DONE, 1)
     assert offsets(place.acquire("bob", 10)) == [3]
 
 
@@ -123,12 +125,12 @@ def test_each_partition_has_its_share_of_what_may_be_in_flight() -> None:
     assert share_of(120_000, 7) * 7 >= 120_000 > (share_of(120_000, 7) - 1) * 7
 
 
-def test_with_too_many_parcels_nothing_fresh_is_looked_at() -> None:
-    place = Place(DeliverySettings(parcels_max=2))
+def test_with_too_many_delivery_ranges_no_new_message_is_acquired() -> None:
+    place = Place(DeliverySettings(ranges_max=2))
     place.acquire("ada")
     place.acquire("bob")
     assert place.acquire("cyd") == []
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     assert offsets(place.acquire("cyd")) == [2]
 
 
@@ -206,7 +208,7 @@ def test_markers_and_aborted_messages_are_passed_over() -> None:
     assert [(one.first, one.last) for one in got] == [(1, 2), (6, 6)]
     assert place.delivery.end == 9
     assert place.delivery.counts(place.now_ms).in_flight == 3
-    place.say("ada", Verdict.DONE, 1, 6)
+    place.say("ada", AckType.DONE, 1, 6)
     assert place.delivery.start == 9
 
 
@@ -232,7 +234,7 @@ def test_groups_of_one_partition_do_not_know_each_other() -> None:
     place.acquire("ada", 2)
     assert offsets(place.do(Acquire("other", "ada", 1, 1000, (Fresh(0),), 1, 0))) == [0]
     assert place.machine.start == 0
-    place.say("ada", Verdict.DONE, 0, 1)
+    place.say("ada", AckType.DONE, 0, 1)
     assert place.machine.start == 0
     assert sorted(place.machine.groups) == [QUEUE, "other"]
 
@@ -250,12 +252,12 @@ def test_messages_behind_a_delayed_one_are_delivered() -> None:
     assert [(one.first, one.count) for one in place.acquire_of("bob", 2, ())] == [(0, 1)]
 
 
-def test_very_many_delayed_messages_are_a_few_parcels() -> None:
+def test_very_many_delayed_messages_are_a_few_delivery_ranges() -> None:
     place = Place()
     for first in range(0, 50_000, 5000):
         fresh = tuple(Fresh(offset, START_MS + 60_000 + offset // 5000) for offset in range(first, first + 5000))
-        assert place.acquire_of("ada", 10, fresh, looks_on=True) == []
-    assert len(place.delivery.parcels) <= 10
+        assert place.acquire_of("ada", 10, fresh, has_more=True) == []
+    assert len(place.delivery.ranges) <= 10
     assert place.delivery.counts(place.now_ms).delayed == 50_000
     place.later(61_000)
     assert len(offsets(place.acquire_of("ada", 10, ()))) == 10
@@ -265,7 +267,7 @@ def test_a_queue_where_all_are_delayed_alike_is_not_looked_through() -> None:
     place = Place()
     fresh = tuple(Fresh(offset, START_MS + 1000 + offset) for offset in range(5))
     assert place.acquire_of("ada", 5, fresh) == []
-    assert not place.delivery.parcels
+    assert not place.delivery.ranges
     assert place.delivery.end == 0
     place.later(1002)
     assert offsets(place.acquire_of("ada", 5, fresh)) == [0, 1, 2]
@@ -279,7 +281,7 @@ def test_a_share_group_may_be_given_more_to_keep_ranges_whole() -> None:
     place = Place(DeliverySettings(in_flight_max=8))
     fresh = tuple(Fresh(offset) for offset in range(20))
     assert offsets(place.acquire_of("ada", 1, fresh[:5], whole_ranges=True)) == [0, 1, 2, 3, 4]
-    place.say("ada", Verdict.RELEASE, 0, 4)
+    place.say("ada", AckType.RELEASE, 0, 4)
     assert offsets(place.acquire_of("bob", 2, fresh[5:6], whole_ranges=True)) == [0, 1, 2, 3, 4]
     assert offsets(place.acquire_of("cyd", 2, fresh[5:], whole_ranges=True)) == [5, 6, 7]
 
@@ -289,31 +291,31 @@ def test_a_member_that_leaves_gives_back_all_that_it_has() -> None:
     place.acquire("ada", 3)
     place.acquire("bob", 2)
     place.acquire("ada", 1)
-    assert place.do(GiveBack(QUEUE, "ada")) == 4
-    assert place.do(GiveBack(QUEUE, "ada")) == 0
+    assert place.do(ReleaseHolder(QUEUE, "ada")) == 4
+    assert place.do(ReleaseHolder(QUEUE, "ada")) == 0
     assert [(one.first, one.last, one.count) for one in place.acquire("cyd", 9)] == [(0, 2, 2), (5, 5, 2), (6, 10, 1)]
 
 
 def test_a_member_with_very_many_messages_gives_them_back_in_several_decisions() -> None:
     place = Place()
-    count = GIVEN_BACK_MAX + 5
+    count = RELEASED_MAX + 5
     for number in range(count):
         place.acquire("ada", visibility_ms=VISIBILITY_MS + number)
-    assert place.do(GiveBack(QUEUE, "ada")) == GIVEN_BACK_MAX
-    assert place.do(GiveBack(QUEUE, "ada")) == 5
-    assert place.do(GiveBack(QUEUE, "ada")) == 0
-    assert len(place.delivery.parcels) == 1
+    assert place.do(ReleaseHolder(QUEUE, "ada")) == RELEASED_MAX
+    assert place.do(ReleaseHolder(QUEUE, "ada")) == 5
+    assert place.do(ReleaseHolder(QUEUE, "ada")) == 0
+    assert len(place.delivery.ranges) == 1
 
 
 def test_a_member_that_never_saw_its_messages_has_not_been_delivered_them() -> None:
     place = Place()
     place.acquire("ada", 3)
-    assert place.do(GiveBack(QUEUE, "ada", is_undone=True)) == 3
+    assert place.do(ReleaseHolder(QUEUE, "ada", is_undone=True)) == 3
     assert [one.count for one in place.acquire("cyd", 3)] == [1]
 
 
 def test_who_gives_back_to_a_group_that_is_not_there_had_nothing() -> None:
-    assert Place().do(GiveBack("nobody", "ada")) == 0
+    assert Place().do(ReleaseHolder("nobody", "ada")) == 0
 
 
 def test_a_command_that_is_not_known_is_refused() -> None:

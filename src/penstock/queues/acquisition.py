@@ -1,6 +1,6 @@
-"""Who gets which messages of a standard queue or a share group: decided, not done. Pure.
+"""Decides which messages of a standard queue or a share group a holder acquires. Pure.
 
-What was available before comes first, in the order of offsets, then what nobody has looked at. For FIFO queues see
+Messages that became available again come first, in the order of offsets, then fresh ones. For FIFO queues see
 fifo.py.
 """
 
@@ -8,38 +8,38 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.queues.commands import UNKNOWN, Acquire, Acquired, Claim, Fresh
-from penstock.queues.delivery import Delivery
+from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
 from penstock.queues.errors import OverLimit
-from penstock.queues.records import Parcel
+from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
-BURIED_MAX: Final = 200
-"""Dead parcels that one decision takes away: it is one batch, and logs take those of up to 1 MiB."""
+DEAD_LETTERS_MAX: Final = 200
+"""Dead ranges that one decision moves to the dead-letter queue: it is one batch, of at most 1 MiB."""
 
 
-def acquire(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Decide who gets what. `delivery` has advanced to now. Raises OverLimit."""
+def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
+    """Acquires messages. `delivery` must have advanced to now. Raises OverLimit."""
     room = command.settings.in_flight_max - delivery.in_flight
     if room <= 0:
         raise OverLimit(
             f"{delivery.in_flight} messages of {delivery.name!r} are in flight here, at most"
-            f" {command.settings.in_flight_max}; delete those that are worked off"
+            f" {command.settings.in_flight_max}; delete the messages that are processed"
         )
     if command.max_messages == 1 and not delivery.ready:
         single = _take_one(draft, delivery, command, now_ms)
         if single is not None:
             return (single,)
-    hands = _Hands(draft, delivery, command, now_ms, room)
+    acquisition = _Acquisition(draft, delivery, command, now_ms, room)
     if delivery.ready:
-        hands.take_ready()
+        acquisition.take_ready()
     if command.fresh or command.fresh_end != UNKNOWN:
-        hands.take_fresh()
-    return hands.close()
+        acquisition.take_fresh()
+    return acquisition.close()
 
 
-def _take_one(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -> Acquired | None:
-    """The shortest way to what most receives come to: the next fresh message. None if it is not that simple."""
+def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> Acquired | None:
+    """Fast path of most receives: acquires the next fresh message. Returns None if that does not apply."""
     fresh = fresh_of(delivery, command)
     if not fresh or fresh[0].due_ms > now_ms:
         return None
@@ -49,16 +49,16 @@ def _take_one(draft: Draft, delivery: Delivery, command: Acquire, now_ms: int) -
     offset = fresh[0].offset
     due_ms = now_ms + command.visibility_ms
     draft.position(delivery, max(offset + 1, command.fresh_end) if is_only else offset + 1)
-    draft.put(delivery, Parcel(offset, offset, 1, due_ms, command.holder, now_ms))
+    draft.put(delivery, DeliveryRange(offset, offset, 1, due_ms, command.holder, now_ms))
     return Acquired(offset, offset, 1, now_ms, due_ms)
 
 
-class _Hands:
-    """What one holder gets by one decision."""
+class _Acquisition:
+    """The messages that one holder acquires by one decision."""
 
     __slots__ = ("_command", "_delivery", "_draft", "_due_ms", "_now_ms", "_room", "_taken", "_want")
 
-    def __init__(self, draft: Draft, delivery: Delivery, command: Acquire, now_ms: int, room: int) -> None:
+    def __init__(self, draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int, room: int) -> None:
         self._draft = draft
         self._delivery = delivery
         self._command = command
@@ -66,30 +66,30 @@ class _Hands:
         self._due_ms = now_ms + command.visibility_ms
         self._room = room
         self._want = min(command.max_messages, room)
-        """How many more it may get; with whole ranges, how many before it gets no further one."""
-        self._taken: list[Parcel] = []
+        """Messages that are still wanted; with whole ranges, the number after which no further range is taken."""
+        self._taken: list[DeliveryRange] = []
 
     def take_ready(self) -> None:
         delivery, draft, settings = self._delivery, self._draft, self._command.settings
         limit = settings.max_deliveries
-        buried = 0
+        dead = 0
         for first in delivery.ready:
-            if self._want <= 0 or buried >= BURIED_MAX:
+            if self._want <= 0 or dead >= DEAD_LETTERS_MAX:
                 return
-            parcel = delivery.parcels[first]
-            if limit and parcel.count >= limit:
-                draft.bury(delivery, parcel, settings)
-                buried += 1
+            delivery_range = delivery.ranges[first]
+            if limit and delivery_range.count >= limit:
+                draft.send_to_dead_letters(delivery, delivery_range, settings)
+                dead += 1
                 continue
-            size = min(parcel.size, self._room if self._command.whole_ranges else self._want)
+            size = min(delivery_range.size, self._room if self._command.whole_ranges else self._want)
             last = first + size - 1
-            if self._hold(first, last, parcel.count + 1, parcel.first_received_ms or self._now_ms):
-                draft.drop(delivery, first)  # it goes on from the one before it
-            if last < parcel.last:
-                draft.put(delivery, parcel.part(last + 1, parcel.last))
+            if self._hold(first, last, delivery_range.count + 1, delivery_range.first_received_ms or self._now_ms):
+                draft.drop(delivery, first)  # it is part of the range before it now
+            if last < delivery_range.last:
+                draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Fresh messages that are due; those before them that are not become delayed parcels."""
+        """Acquires fresh messages that are due; those before them that are not become delayed ranges."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:
@@ -117,7 +117,7 @@ class _Hands:
             if count < one.run:
                 break
         else:
-            if early and command.looks_on:
+            if early and command.has_more:
                 set_aside(self._draft, delivery, early)
                 end = early[-1].offset + 1
                 early = []
@@ -127,7 +127,7 @@ class _Hands:
             self._draft.position(delivery, end)
 
     def _hold(self, first: int, last: int, count: int, received_ms: int) -> bool:
-        """Take consecutive messages in hand; whether they are one parcel with those before."""
+        """Acquires consecutive messages. Returns whether they extend the range before them."""
         size = last - first + 1
         self._want -= size
         self._room -= size
@@ -137,21 +137,21 @@ class _Hands:
             if before.last + 1 == first and before.count == count and before.first_received_ms == received_ms:
                 taken[-1] = before.part(before.first, last)
                 return True
-        taken.append(Parcel(first, last, count, self._due_ms, self._command.holder, received_ms))
+        taken.append(DeliveryRange(first, last, count, self._due_ms, self._command.holder, received_ms))
         return False
 
     def close(self) -> tuple[Acquired, ...]:
         draft, delivery = self._draft, self._delivery
-        for parcel in self._taken:
-            draft.put(delivery, parcel)
+        for delivery_range in self._taken:
+            draft.put(delivery, delivery_range)
         return tuple(
             Acquired(one.first, one.last, one.count, one.first_received_ms, one.due_ms) for one in self._taken
         )
 
 
-def fresh_of(delivery: Delivery, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Those of the messages that were read ahead that nobody has looked at; None if they cannot be used."""
-    if command.fresh_from > delivery.end or len(delivery.parcels) >= command.settings.parcels_max:
+def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
+    """Returns the fresh messages at or above the group's end; None if they cannot be used."""
+    if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end
     if fresh and fresh[0].offset < end:
@@ -160,23 +160,23 @@ def fresh_of(delivery: Delivery, command: Acquire | Claim) -> Sequence[Fresh] | 
 
 
 def _from(fresh: Fresh, end: int) -> Fresh:
-    """What is at an offset or behind it."""
+    """Returns the part of a run at or above an offset."""
     passed = end - fresh.offset
     return fresh._replace(offset=end, run=fresh.run - passed) if passed > 0 else fresh
 
 
-def set_aside(draft: Draft, delivery: Delivery, early: Sequence[Fresh]) -> None:
-    """Messages that are not due become parcels of one due time each, as few as can be."""
+def set_aside(draft: Draft, delivery: DeliveryState, early: Sequence[Fresh]) -> None:
+    """Puts delayed messages into ranges, one for consecutive messages with the same due time."""
     first = last = -1
     due_ms = 0
     for one in early:
-        # Late by less than a step, so that those of one second are one parcel.
+        # Rounded up, so that messages of one second form one range.
         step_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS
         if one.offset == last + 1 and step_ms == due_ms:
             last = one.offset
             continue
         if first >= 0:
-            draft.put(delivery, Parcel(first, last, 0, due_ms))
+            draft.put(delivery, DeliveryRange(first, last, 0, due_ms))
         first = last = one.offset
         due_ms = step_ms
-    draft.put(delivery, Parcel(first, last, 0, due_ms))
+    draft.put(delivery, DeliveryRange(first, last, 0, due_ms))

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import InvalidRequest
-from penstock.queues.claiming import CLAIMED_MAX
-from penstock.queues.commands import Claim, Claimed, Counts, Fresh, Purge, Verdict
+from penstock.queues.claims import CLAIMED_MAX
+from penstock.queues.commands import AckType, Claim, Claimed, Counts, Fresh, Purge
 from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 from .driving import DEAD, FIFO, QUEUE, START_MS, VISIBILITY_MS, Place, offsets
@@ -70,19 +70,19 @@ def test_a_claim_that_is_undone_was_never_there() -> None:
     place.later(VISIBILITY_MS)
     before = {offset: place.delivery.find(offset) for offset in range(2)}
     assert claim(place, "mender", (1, 2)) == [1, 2]
-    assert place.say("mender", Verdict.UNDO, 1, 2) is None
-    parcel = place.delivery.find(1)
-    assert parcel is not None
+    assert place.say("mender", AckType.UNDO, 1, 2) is None
+    delivery_range = place.delivery.find(1)
+    assert delivery_range is not None
     assert before[1] is not None
-    assert (parcel.count, parcel.first_received_ms) == (before[1].count, before[1].first_received_ms)
+    assert (delivery_range.count, delivery_range.first_received_ms) == (before[1].count, before[1].first_received_ms)
     assert [(one.first, one.last, one.count) for one in place.acquire("bob", 4)] == [(0, 1, 2), (2, 3, 1)]
 
 
 def test_what_is_claimed_and_finished_is_gone() -> None:
     place = Place(end=5)
     claim(place, "mender", (1, 1), (3, 3))
-    assert place.say("mender", Verdict.DONE, 1) is None
-    assert place.say("mender", Verdict.DONE, 3) is None
+    assert place.say("mender", AckType.DONE, 1) is None
+    assert place.say("mender", AckType.DONE, 3) is None
     assert offsets(place.acquire("ada", 5)) == [0, 2, 4]
 
 
@@ -90,7 +90,7 @@ def test_nobody_is_robbed_of_what_is_in_flight() -> None:
     place = Place(end=4)
     place.acquire("ada", 2)
     assert claim(place, "mender", (0, 3)) == [2, 3]
-    assert place.say("ada", Verdict.DONE, 0, 1) is None
+    assert place.say("ada", AckType.DONE, 0, 1) is None
 
 
 def test_a_claim_is_repeated_by_who_has_it_and_lasts_longer() -> None:
@@ -98,9 +98,9 @@ def test_a_claim_is_repeated_by_who_has_it_and_lasts_longer() -> None:
     assert claim(place, "mender", (0, 1)) == [0, 1]
     place.later(HOLD_MS - 1)
     assert claim(place, "mender", (0, 1)) == [0, 1]
-    parcel = place.delivery.find(0)
-    assert parcel is not None
-    assert (parcel.count, parcel.due_ms) == (1, place.now_ms + HOLD_MS)
+    delivery_range = place.delivery.find(0)
+    assert delivery_range is not None
+    assert (delivery_range.count, delivery_range.due_ms) == (1, place.now_ms + HOLD_MS)
 
 
 def test_a_claim_whose_time_is_up_is_found_by_its_holder_and_finished_late() -> None:
@@ -108,17 +108,17 @@ def test_a_claim_whose_time_is_up_is_found_by_its_holder_and_finished_late() -> 
     claim(place, "mender", (0, 1))
     place.later(HOLD_MS + 1)
     place.restart()
-    parcel = place.delivery.find(0)
-    assert parcel is not None
-    assert parcel.holder == "mender"
-    assert place.say("mender", Verdict.DONE, 0, 1) is None
+    delivery_range = place.delivery.find(0)
+    assert delivery_range is not None
+    assert delivery_range.holder == "mender"
+    assert place.say("mender", AckType.DONE, 0, 1) is None
     assert offsets(place.acquire("ada", 4)) == [2, 3]
 
 
 def test_what_is_delayed_finished_or_dead_cannot_be_claimed() -> None:
     place = Place(DeliverySettings(max_deliveries=1, dead_letter=DEAD), end=6)
     place.acquire("ada", 2)
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     place.later(VISIBILITY_MS)
     place.acquire("bob", 1)  # 1 was delivered as often as may be, and is on its way to the dead letters
     assert claim(place, "mender", (0, 5), due_ms={4: START_MS + 10**6}) == [3, 5]
@@ -145,7 +145,7 @@ def test_a_message_group_that_someone_has_in_hand_is_not_claimed_from() -> None:
     assert offsets(place.acquire_of("ada", 1, fresh)) == [0]
     assert claim(place, "mender", (2, 8)) == [2, 4, 5, 7, 8]
     assert claim(place, "mender", (1, 1)) == [1]  # its own hands
-    place.say("ada", Verdict.DONE, 0)
+    place.say("ada", AckType.DONE, 0)
     assert claim(place, "mender", (3, 3)) == [3]
     assert place.acquire("bob") == []
 
@@ -215,7 +215,7 @@ def test_whatever_happens_a_message_is_with_one_holder_and_none_is_lost(
             assert not set(taken) & done
         elif step[0] in ("done", "undo"):
             held = _holder(place, step[2]) == step[1]
-            error = place.say(step[1], Verdict.DONE if step[0] == "done" else Verdict.UNDO, step[2])
+            error = place.say(step[1], AckType.DONE if step[0] == "done" else AckType.UNDO, step[2])
             assert (error is None) == held
             if held and step[0] == "done":
                 done.add(step[2])
@@ -226,21 +226,21 @@ def test_whatever_happens_a_message_is_with_one_holder_and_none_is_lost(
             done |= set(range(step[1]))
         else:
             place.restart()
-        known = place.delivery.parcels.values()
+        known = place.delivery.ranges.values()
         covered = [offset for one in known for offset in range(one.first, one.last + 1)]
-        assert len(covered) == len(set(covered)), "parcels overlap"
+        assert len(covered) == len(set(covered)), "delivery ranges overlap"
         assert set(covered) == set(range(place.delivery.end)) - done, "a message is lost, or comes back"
 
 
 def _holder(place: Place, offset: int) -> str:
-    parcel = place.delivery.find(offset)
-    return "" if parcel is None else parcel.holder
+    delivery_range = place.delivery.find(offset)
+    return "" if delivery_range is None else delivery_range.holder
 
 
 def _free(place: Place) -> set[int]:
     """What nobody has in flight and is not finished."""
     found = set(range(place.delivery.end, END))
-    for parcel in place.delivery.parcels.values():
-        if parcel.due_ms <= place.now_ms:
-            found |= set(range(parcel.first, parcel.last + 1))
+    for delivery_range in place.delivery.ranges.values():
+        if delivery_range.due_ms <= place.now_ms:
+            found |= set(range(delivery_range.first, delivery_range.last + 1))
     return found

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.queues.commands import Fresh, Reschedule, Verdict
-from penstock.queues.rescheduling import RESCHEDULED_MAX
+from penstock.queues.commands import AckType, Fresh, Reschedule
+from penstock.queues.deadlines import RESCHEDULED_MAX
 
 from .driving import VISIBILITY_MS, Place, offsets
 
@@ -44,10 +44,10 @@ def test_what_was_available_stays_available_and_receipts_hold(by_ms: int) -> Non
     place.acquire("ada", 1)
     place.later(VISIBILITY_MS)
     place.acquire("bob", 1)  # the first again, whose time is over
-    place.say("bob", Verdict.RELEASE, 0)
+    place.say("bob", AckType.RELEASE, 0)
     place.acquire("cyd", 2)
     set_clock(place, by_ms)
-    assert place.say("cyd", Verdict.DONE, 0, 1) is None
+    assert place.say("cyd", AckType.DONE, 0, 1) is None
     assert place.delivery.start == 2
 
 
@@ -55,7 +55,7 @@ def test_what_was_available_stays_available_and_receipts_hold(by_ms: int) -> Non
 def test_what_is_delayed_waits_for_as_long_as_it_would_have(by_ms: int) -> None:
     place = Place()
     fresh = (Fresh(0, place.now_ms + 10_000), Fresh(1))
-    assert offsets(place.acquire_of("ada", 2, fresh, looks_on=True)) == [1]
+    assert offsets(place.acquire_of("ada", 2, fresh, has_more=True)) == [1]
     set_clock(place, by_ms)
     place.later(9000)
     assert place.acquire_of("bob", 1, ()) == []
@@ -69,6 +69,8 @@ def test_many_deadlines_are_moved_a_batch_at_a_time_each_once() -> None:
     for _ in range(count):
         place.acquire("ada", 1)
         place.later(1)  # each has a deadline of its own
-    before = [parcel.due_ms for parcel in place.delivery.parcels.values()]
+    before = [delivery_range.due_ms for delivery_range in place.delivery.ranges.values()]
     assert set_clock(place, HOUR_MS) == 3
-    assert [parcel.due_ms for parcel in place.delivery.parcels.values()] == [due_ms + HOUR_MS for due_ms in before]
+    assert [delivery_range.due_ms for delivery_range in place.delivery.ranges.values()] == [
+        due_ms + HOUR_MS for due_ms in before
+    ]

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.queues.messages import Settlement
+from penstock.broker.queues.messages import MessageAck
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
-from penstock.queues.commands import Verdict
+from penstock.queues.commands import AckType
 from penstock.queues.errors import AlreadyFinished, InvalidReceipt, NeverReceived, NotHeld
 from penstock.queues.messages import Receipt
 from penstock.sqs import checks, errors
@@ -46,12 +46,12 @@ def _not_a_receipt(handle: str) -> SqsError:
     return SqsError(RECEIPT_HANDLE_IS_INVALID, f'The input receipt handle "{shown}" is not a valid receipt handle.')
 
 
-def deletion(queue: Queue, params: Params) -> Settlement:
+def deletion(queue: Queue, params: Params) -> MessageAck:
     receipt = read_receipt(queue, params)
-    return Settlement(receipt.partition, receipt.offset, receipt.holder, Verdict.DONE)
+    return MessageAck(receipt.partition, receipt.offset, receipt.holder, AckType.DONE)
 
 
-def renewal(queue: Queue, params: Params) -> Settlement:
+def renewal(queue: Queue, params: Params) -> MessageAck:
     """A change of a visibility timeout. After 0 seconds a message is there for all, and its receipt is good still."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_whole(params, "VisibilityTimeout")
@@ -59,7 +59,7 @@ def renewal(queue: Queue, params: Params) -> Settlement:
         raise errors.missing("VisibilityTimeout")
     reason = f"VisibilityTimeout must be an integer between {VISIBILITY_S.least} and {VISIBILITY_S.most}."
     checks.within("VisibilityTimeout", timeout_s, VISIBILITY_S, reason)
-    return Settlement(receipt.partition, receipt.offset, receipt.holder, Verdict.RENEW, 1000 * timeout_s)
+    return MessageAck(receipt.partition, receipt.offset, receipt.holder, AckType.RENEW, 1000 * timeout_s)
 
 
 def delete_error(params: Params, error: PenstockError | None) -> PenstockError | None:
@@ -91,15 +91,15 @@ def _expired(params: Params) -> SqsError:
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 
-def settle_batch(
+def acknowledge_batch(
     call: Call,
-    read: Callable[[Queue, Params], Settlement],
+    read: Callable[[Queue, Params], MessageAck],
     explain: Callable[[Params, PenstockError | None], PenstockError | None],
 ) -> Outcome:
     """Several receipts in one request, each of which is good or not on its own."""
     queue = call.queue()
     entries = read_entries(call.params, call.action)
-    items, failures = dict[str, Settlement](), {}
+    items, failures = dict[str, MessageAck](), {}
     for name, entry in entries.items():
         try:
             items[name] = read(queue, entry)
@@ -118,4 +118,4 @@ def settle_batch(
                 failures[name] = failed(name, told)
         return result(successful, list(failures.values()))
 
-    return then(call.service.settle(queue, list(items.values())), finish) if items else finish([])
+    return then(call.service.acknowledge(queue, list(items.values())), finish) if items else finish([])

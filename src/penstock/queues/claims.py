@@ -1,0 +1,169 @@
+"""Decides which messages a holder acquires by their offsets. Pure.
+
+Redrive reads a dead-letter topic, and claims the messages that match. The others are not received: their counts and
+receipts stay. Messages before a claimed one that were never delivered become available ranges.
+
+A claim counts as a delivery, unless it is undone (AckType.UNDO).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock.queues.acknowledgement import RangeEdits
+from penstock.queues.acquisition import fresh_of
+from penstock.queues.commands import Acquired, Claim, Claimed, Fresh
+from penstock.queues.delivery_state import DeliveryState
+from penstock.queues.draft import Draft
+from penstock.queues.records import DeliveryRange
+from penstock.queues.settings import DELAY_STEP_MS
+
+CLAIMED_MAX: Final = 500
+"""Ranges that one decision claims from: it is one batch, of at most 1 MiB."""
+
+
+def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
+    """Claims messages for a holder. `delivery` must have advanced to now."""
+    if not command.ranges:
+        return Claimed((), delivery.end - 1)
+    acquisition = _Claims(draft, delivery, command, now_ms)
+    reached = acquisition.take_known()
+    if reached >= delivery.end - 1 and command.ranges[-1][1] >= delivery.end:
+        reached = acquisition.take_fresh()
+    return Claimed(tuple(acquisition.taken), reached)
+
+
+class _Claims:
+    """The messages that one holder claims by one decision."""
+
+    def __init__(self, draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> None:
+        self._draft = draft
+        self._delivery = delivery
+        self._command = command
+        self._now_ms = now_ms
+        self._due_ms = now_ms + command.visibility_ms
+        self._room = command.settings.in_flight_max - delivery.in_flight
+        self._ours: dict[str, bool] = {}
+        """By message group: whether no other holder has messages of it in flight."""
+        self.taken: list[Acquired] = []
+
+    # -- below the group's end
+
+    def take_known(self) -> int:
+        """Claims messages below the end. Returns the last offset that was decided on."""
+        delivery = self._delivery
+        edits = RangeEdits(delivery)
+        reached = delivery.end - 1
+        for at, (base, piece, part) in enumerate(self._wanted_of(edits)):
+            if at >= CLAIMED_MAX:
+                reached = part.first - 1
+                break
+            held = self._held(part)
+            if held is not None:
+                edits.cut(base, piece, piece.part(held.first, held.last), held)
+        edits.close(self._draft)
+        return reached
+
+    def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
+        """Yields the claimed part of each piece, with the piece and its range. Pieces may be split meanwhile."""
+        for first, last in self._command.ranges:
+            for base, piece in edits.pieces(first, last):
+                yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
+
+    def _held(self, part: DeliveryRange) -> DeliveryRange | None:
+        """Returns a piece, or its first part, as held by the holder; None if it is not available."""
+        first, last, count, due_ms, holder, received_ms, group, move = part
+        is_ours = holder == self._command.holder
+        if move is not None or (due_ms > self._now_ms and not is_ours):
+            return None
+        if group is not None and not self._is_open(group):
+            return None
+        if not (is_ours and due_ms > self._now_ms):  # what is in flight counts already
+            last = min(last, first + self._room - 1)
+            if last < first:
+                return None
+            self._room -= last - first + 1
+        if not is_ours:
+            count, received_ms = count + 1, received_ms or self._now_ms
+        held = DeliveryRange(first, last, count, self._due_ms, self._command.holder, received_ms, group)
+        self.taken.append(Acquired(first, last, count, received_ms, self._due_ms))
+        return held
+
+    def _is_open(self, group: str) -> bool:
+        """Whether no other holder has messages of a message group in flight."""
+        known = self._ours.get(group)
+        if known is None:
+            chain = self._delivery.chains.get(group)
+            ranges = self._delivery.ranges
+            known = self._ours[group] = (
+                chain is None
+                or not chain.held
+                or all(
+                    ranges[at].holder == self._command.holder
+                    for at in chain.offsets
+                    if ranges[at].holder and ranges[at].due_ms > self._now_ms
+                )
+            )
+        return known
+
+    # -- at the group's end and above
+
+    def take_fresh(self) -> int:
+        """Claims fresh messages, and makes those before the last claimed one available.
+
+        Returns the last offset that was decided on.
+        """
+        delivery, command = self._delivery, self._command
+        found = fresh_of(delivery, command)
+        if found is None:
+            return delivery.end - 1
+        fresh = [single for one in found for single in _singles(one)]
+        starts = [first for first, _ in command.ranges]
+        wanted_to = command.ranges[-1][1]
+        is_fifo = command.settings.is_fifo
+        looked = [one for one in fresh if one.offset <= wanted_to]
+        if is_fifo:
+            looked = looked[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
+        left: DeliveryRange | None = None
+        for one in looked:
+            at = bisect_right(starts, one.offset) - 1
+            is_wanted = at >= 0 and one.offset <= command.ranges[at][1]
+            delivery_range = self._look(one, is_wanted, is_fifo)
+            left = self._keep(left, delivery_range)
+        if left is not None:
+            self._draft.put(delivery, left)
+        end = self._end(looked, fresh)
+        if end != delivery.end:
+            self._draft.position(delivery, end)
+        return end - 1
+
+    def _look(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
+        """Returns the range of one fresh message: held, delayed or available."""
+        due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
+        delivery_range = DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group if is_fifo else None)
+        if not is_wanted:
+            return delivery_range
+        return self._held(delivery_range) or delivery_range
+
+    def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
+        """Joins a range with the one before it if both are in the same state, else persists that one."""
+        if left is None:
+            return delivery_range
+        if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):
+            return left.part(left.first, delivery_range.last)
+        self._draft.put(self._delivery, left)
+        return delivery_range
+
+    def _end(self, looked: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
+        """Returns the group's new end: after the last processed message, or `fresh_end` if all were processed."""
+        end = looked[-1].offset + 1 if looked else self._delivery.end
+        return max(end, self._command.fresh_end) if len(looked) == len(fresh) else end
+
+
+def _singles(fresh: Fresh) -> Iterator[Fresh]:
+    """Splits a run into single messages."""
+    if fresh.run == 1:
+        yield fresh
+        return
+    for offset in range(fresh.offset, fresh.offset + fresh.run):
+        yield fresh._replace(offset=offset, run=1)

@@ -1,0 +1,38 @@
+"""Shifts deadlines after the clock was set, so that visibility timeouts and delays keep their length. Pure.
+
+Deadlines are persisted as wall-clock times, so that the next leader can use them. Without a shift, messages would be
+redelivered too early, or too late.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.queues.commands import Reschedule
+from penstock.queues.delivery_state import DeliveryState
+from penstock.queues.draft import Draft
+
+RESCHEDULED_MAX: Final = 500
+"""Ranges that one decision shifts: it is one batch."""
+
+
+def reschedule(
+    draft: Draft, deliveries: Mapping[str, DeliveryState], command: Reschedule, now_ms: int
+) -> Reschedule | None:
+    """Shifts the next deadlines. Returns the command for the rest, or None."""
+    left = RESCHEDULED_MAX
+    is_reached = not command.group or command.group not in deliveries
+    for name, delivery in deliveries.items():
+        is_resumed = name == command.group
+        is_reached = is_reached or is_resumed
+        if not is_reached:
+            continue
+        if not is_resumed:
+            delivery.set_clock_back(command.by_ms)
+        for delivery_range in delivery.between(command.first if is_resumed else 0, delivery.end):
+            if delivery_range.due_ms <= now_ms or delivery_range.move is not None:
+                continue
+            if not left:
+                return command._replace(group=name, first=delivery_range.first)
+            draft.put(delivery, delivery_range._replace(due_ms=max(1, delivery_range.due_ms + command.by_ms)))
+            left -= 1
+    return None

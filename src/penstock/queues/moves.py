@@ -1,0 +1,94 @@
+"""Moves of messages to other partitions: dead letters and move tasks. Pure.
+
+A message is moved exactly once without a transaction, because each step is persisted and can be repeated:
+
+1. persist the destination: from now on the message is not delivered;
+2. persist the producer id, epoch and sequence of its copy;
+3. append the copy with them, retried until it succeeds: the destination's log drops duplicates;
+4. finish the message here.
+
+One message at a time is moved from this partition to each other one, so that the destination still knows its sequence
+when it is retried. The sequence of an abandoned move may or may not have been written; so the next move begins
+another epoch.
+"""
+
+from collections.abc import Iterator
+
+from penstock.foundation.decision import ProducerKey
+from penstock.log.producers import sequence_after
+from penstock.queues.commands import CopyMessage, Destination
+from penstock.queues.records import EPOCH_MAX, NO_SEQUENCE, DeliveryRange, DeliveryRangeKey, Move, Route
+
+
+class Moves:
+    """Pending moves of all groups of one partition. Changes only by records."""
+
+    def __init__(self) -> None:
+        self.producer_id: int | None = None
+        self.routes: dict[Destination, Route] = {}
+        self.under_way: dict[Destination, DeliveryRangeKey] = {}
+        self._wanted: dict[Destination, dict[DeliveryRangeKey, None]] = {}
+        """Moves that have not started, in order."""
+
+    def next_to(self, destination: Destination) -> DeliveryRangeKey | None:
+        """Returns the next move to a destination that has not started."""
+        return next(iter(self._wanted.get(destination, ())), None)
+
+    @property
+    def is_idle_somewhere(self) -> bool:
+        """Whether a move can start: one is pending to a destination, and none is in progress."""
+        return bool(self._wanted) and any(destination not in self.under_way for destination in self._wanted)
+
+    @property
+    def idle(self) -> list[Destination]:
+        return [destination for destination in self._wanted if destination not in self.under_way]
+
+    def in_turn(self) -> Iterator[DeliveryRangeKey]:
+        """Yields all moves: those in progress, then pending ones in order."""
+        yield from self.under_way.values()
+        for wanted in self._wanted.values():
+            yield from wanted
+
+    def enter(self, key: DeliveryRangeKey, move: Move) -> None:
+        if move.sequence == NO_SEQUENCE:
+            self._wanted.setdefault(move.destination, {})[key] = None
+        else:
+            self.under_way[move.destination] = key
+
+    def leave(self, key: DeliveryRangeKey, move: Move) -> None:
+        if move.sequence != NO_SEQUENCE:
+            if self.under_way.get(move.destination) == key:
+                del self.under_way[move.destination]
+            return
+        wanted = self._wanted[move.destination]
+        del wanted[key]
+        if not wanted:
+            del self._wanted[move.destination]
+
+
+def numbered(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
+    """Returns the next move to a destination, and the route after it."""
+    if route is None or route.producer_id != producer_id:
+        route = Route(producer_id, 0, 0)
+    move = Move(destination, *route)
+    return move, Route(producer_id, route.epoch, sequence_after(route.sequence))
+
+
+def after_abandoned(route: Route) -> Route | None:
+    """Returns the route after an abandoned move; None: the producer id has no epoch left."""
+    return Route(route.producer_id, route.epoch + 1, 0) if route.epoch < EPOCH_MAX else None
+
+
+def copy_effect(group: str, delivery_range: DeliveryRange) -> CopyMessage:
+    """Returns the effect of a move that has started."""
+    move = delivery_range.move
+    assert move is not None
+    return CopyMessage(
+        group=group,
+        offset=delivery_range.first,
+        count=delivery_range.count,
+        first_received_ms=delivery_range.first_received_ms,
+        destination=move.destination,
+        producer=ProducerKey(move.producer_id, move.epoch),
+        sequence=move.sequence,
+    )

@@ -1,0 +1,31 @@
+"""Private API 30004, QueueAcknowledge: acknowledgements for messages that another broker leads."""
+
+from penstock.wire.keys import ApiKey
+from penstock.wire.schema import Array, Int32, Int64, String, Uuid, field, request, response, struct
+
+
+@struct
+class QueueAcknowledgement:
+    partition: Int32
+    offset: Int64
+    holder: String
+    ack_type: String
+    delay_ms: Int64 = field(default=0)
+
+
+@request(ApiKey.QUEUE_ACKNOWLEDGE, versions="0", flexible="0+")
+class QueueAcknowledgeRequest:
+    queue: String
+    topic_id: Uuid
+    items: Array[QueueAcknowledgement]
+
+
+@struct
+class QueueAcknowledged:
+    error: String = field(default="")
+    error_message: String = field(default="")
+
+
+@response(ApiKey.QUEUE_ACKNOWLEDGE, versions="0", flexible="0+")
+class QueueAcknowledgeResponse:
+    results: Array[QueueAcknowledged]
