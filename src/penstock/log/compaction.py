@@ -313,9 +313,9 @@ class Job:
                 return lambda: self.discard(result)
             try:
                 prepare = log.begin_replacement(first, len(wanted), self.end_offset)
-            except StorageError:
-                log.io.add_work(lambda: self.discard(result))
-                raise
+            except StorageError as error:
+                failure = error
+                return lambda: self._discard_and_raise(result, failure)
             return lambda: self._swap(prepare, result)
 
         def end(outcome: Outcome) -> None:
@@ -325,8 +325,18 @@ class Job:
 
         log.io.add(begin, end)
 
+    def _discard_and_raise(self, result: Result, error: StorageError) -> None:
+        """Removes the new segments before the failure is reported: the next run gives its segments the same names."""
+        self.discard(result)
+        raise error
+
     def _swap(self, prepare: Work, result: Result) -> list[Segment]:
         """Exchange the files; the new segments. On a thread: readers go on with the old ones, which are open."""
+        names = set(self.disk.names(self.folder))
+        for base in result.replaced:
+            # Once the manifest is durable the old segments are removed, so their replacements must exist by now.
+            if f"{base:020d}.log{CLEANED}" not in names:
+                raise StorageError(f"{self.folder} was not compacted: the new segment {base} is missing")
         text = json.dumps(list(result.replaced.items())).encode()
         try:
             prepare()

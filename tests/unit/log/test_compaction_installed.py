@@ -1,6 +1,7 @@
 """Compaction beside a living log: several passes, grouped segments, producers, races, full disks and kills."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 from penstock.foundation.errors import StorageError
 from penstock.log.compaction import CLEANED, MANIFEST, Job, Result
 from penstock.log.disk import Disk, OsDisk
+from penstock.log.io_queue import IoQueue, Outcome, Work
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.records.build import Record
@@ -401,3 +403,62 @@ def test_holes_are_no_damage_though_the_process_ended_while_they_were_made() -> 
         install(job, log, result)
     compacted_log(disk).close()
     assert len(all_records(open_at(disk))) == 10
+
+
+# -- the files of another run
+
+
+class LaterRunner:
+    """Runs the jobs of a log when it is told to, as busy disk threads do."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Work, Callable[[Outcome], None]]] = []
+
+    def __call__(self, work: Work, done: Callable[[Outcome], None]) -> None:
+        self._waiting.append((work, done))
+
+    def run_all(self) -> None:
+        while self._waiting:
+            work, done = self._waiting.pop(0)
+            done(Outcome.of(work))
+
+
+def test_a_run_that_cannot_be_installed_removes_its_files_before_it_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the simulator (log, seed 980229): its files had the names of those of the next run."""
+    log = filled()
+    expected = state(log)
+    runner = LaterRunner()
+    log.io = IoQueue(runner)
+    job, result = ran(log)
+    outcomes: list[Outcome] = []
+
+    def fail(*args: object) -> Work:
+        raise StorageError("too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "begin_replacement", fail)
+        job.install(log, result, outcomes.append)
+    assert outcomes == [], "reported while its files are still there"
+    runner.run_all()
+    assert [str(outcome.error) for outcome in outcomes] == ["too many open files"]
+    assert leftovers(log.disk) == []
+    job, result = ran(log)
+    job.install(log, result, outcomes.append)
+    runner.run_all()
+    assert outcomes[-1].result()
+    assert state(log) == expected
+    assert offsets_in(log) == list(range(50, 60))
+
+
+def test_old_segments_stay_if_a_new_one_is_missing() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = all_records(log)
+    job, result = ran(log)
+    job.discard(result)
+    with pytest.raises(StorageError, match="is missing"):
+        install(job, log, result)
+    assert all_records(log) == before
+    assert all_records(open_at(disk)) == before
