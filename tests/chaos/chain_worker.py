@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.chaos.child import FENCED, Orders, note, wish
+from tests.chaos.child import FENCED, Orders, note, options
 
 PARTITIONS = 4
 BATCH_MAX = 100
@@ -255,7 +255,7 @@ class Transformer:
 
 
 def main() -> int:
-    wanted = wish()
+    wanted = options()
     orders = Orders()
     try:
         (Transformer if "source" in wanted else Source)(wanted, orders).work()

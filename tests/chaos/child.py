@@ -18,7 +18,7 @@ def note(what: str, *details: object) -> None:
     os.write(OUT, (json.dumps([time.monotonic(), what, *details]) + "\n").encode())
 
 
-def wish() -> dict[str, Any]:
+def options() -> dict[str, Any]:
     """What the test wants of this process."""
     return json.loads(sys.argv[1])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.chaos.child import Orders, note, wish
+from tests.chaos.child import Orders, note, options
 
 POLL_S = 0.1
 BATCH_MAX = 100
@@ -100,7 +100,7 @@ def main() -> None:
     orders = Orders()
     while not orders.stopping.is_set():
         try:
-            Worker(wish(), orders).work()
+            Worker(options(), orders).work()
         except KafkaException as error:
             if not is_name_taken(error.args[0]):
                 raise

@@ -42,7 +42,7 @@ class Event(NamedTuple):
 class Child:
     """One life of a process that runs a module of this folder; see child.py for its inside."""
 
-    def __init__(self, name: str, module: str, folder: Path, wish: Mapping[str, object]) -> None:
+    def __init__(self, name: str, module: str, folder: Path, options: Mapping[str, object]) -> None:
         self.name = name
         self.ended_s: float | None = None
         """When it was killed, or ended: it has done nothing after that, and may have done something until then."""
@@ -52,7 +52,7 @@ class Child:
         self._read_bytes = 0
         with self._notes.open("ab") as notes, self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", f"{__package__}.{module}", json.dumps(wish)],
+                [sys.executable, "-W", "ignore", "-m", f"{__package__}.{module}", json.dumps(options)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=notes,

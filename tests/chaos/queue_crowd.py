@@ -64,16 +64,16 @@ class Crowd:
         if name.startswith("w"):
             child = self._start(name, "queue_worker", {"queues": WORKERS})
         else:
-            wish = {"queue": STANDARD, "count": SHARERS, "kafka": self._lab.bootstrap}
-            child = self._start(name, "queue_sharer", wish)
+            options = {"queue": STANDARD, "count": SHARERS, "kafka": self._lab.bootstrap}
+            child = self._start(name, "queue_sharer", options)
         self._slots[name] = child
 
     def _start(self, name: str, module: str, more: Mapping[str, object]) -> Child:
         self._lives += 1
         name = f"{name}-{self._lives}"
         http = [f"{broker.address}:{HTTP_PORT}" for broker in self._lab.brokers.values()]
-        wish = {"name": name, "seed": self._seed, "http": http, **more}
-        child = Child(name, module, self._lab.folder, wish)
+        options = {"name": name, "seed": self._seed, "http": http, **more}
+        child = Child(name, module, self._lab.folder, options)
         self._all.append(child)
         return child
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from .child import Orders, note, wish
+from .child import Orders, note, options
 from .queue_calls import Caller, NoAnswer, Refused, now_s, outcome_of
 
 PAUSE_S: Final = 0.2
@@ -73,7 +73,7 @@ class Sender:
 
 
 async def main() -> None:
-    wanted, orders = wish(), Orders()
+    wanted, orders = options(), Orders()
     rng = Random(f"{wanted['seed']} senders")
     note("began", os.getpid())
 

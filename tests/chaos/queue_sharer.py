@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer
 
-from .child import Orders, note, wish
+from .child import Orders, note, options
 from .queue_calls import now_s
 from .queue_checker import Verdict
 from .queue_worker import is_refused
@@ -95,7 +95,7 @@ class Sharer(threading.Thread):
 
 
 def main() -> None:
-    wanted, orders = wish(), Orders()
+    wanted, orders = options(), Orders()
     rng = Random(f"{wanted['seed']} {wanted['name']}")
     note("began", os.getpid())
     sharers = [

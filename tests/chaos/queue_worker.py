@@ -9,7 +9,7 @@ import os
 from random import Random
 from typing import Any, Final
 
-from .child import Orders, note, wish
+from .child import Orders, note, options
 from .queue_calls import Caller, NoAnswer, Refused, now_s, outcome_of
 from .queue_checker import Verdict
 
@@ -59,7 +59,7 @@ class Worker:
         while not self._orders.stopping.is_set():
             if self._rng.random() < 0.02:
                 soon_s = self._rng.uniform(0.01, WAIT_S)
-                await self._caller.vanish("ReceiveMessage", self._queue, soon_s, **self._wish())
+                await self._caller.vanish("ReceiveMessage", self._queue, soon_s, **self._options())
                 continue
             try:
                 got = await self._receive()
@@ -71,7 +71,7 @@ class Worker:
                 await asyncio.sleep(PAUSE_S)
         self._caller.hang_up()
 
-    def _wish(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {
             "MaxNumberOfMessages": self._rng.choice((1, 1, 3, 10)),
             "WaitTimeSeconds": WAIT_S,
@@ -81,7 +81,7 @@ class Worker:
 
     async def _receive(self) -> list[Held]:
         call, began_s = f"{self._name}.{next(self._numbers)}", now_s()
-        answer = await self._caller.call("ReceiveMessage", self._queue, wait_s=WAIT_S, **self._wish())
+        answer = await self._caller.call("ReceiveMessage", self._queue, wait_s=WAIT_S, **self._options())
         ended_s = now_s()
         held = [Held(f"{call}.{at}", message) for at, message in enumerate(answer.get("Messages", ()))]
         if held:
@@ -124,7 +124,7 @@ class Worker:
 
 
 async def main() -> None:
-    wanted, orders = wish(), Orders()
+    wanted, orders = options(), Orders()
     rng = Random(f"{wanted['seed']} {wanted['name']}")
     note("began", os.getpid())
     workers = [

@@ -48,9 +48,9 @@ class Load:
         self._servers = cluster.bootstrap
         self.history = History(cluster.folder / "history.jsonl", volatile=["memory"])
         self.writers: list[Worker] = [
-            *(Writer(f"w{number}", *self._wish(rng, *LASTING)) for number in range(3)),
-            Writer("m0", *self._wish(rng, "memory")),
-            *(TransactionWriter(f"t{number}", *self._wish(rng, *LASTING)) for number in range(2)),
+            *(Writer(f"w{number}", *self._options(rng, *LASTING)) for number in range(3)),
+            Writer("m0", *self._options(rng, "memory")),
+            *(TransactionWriter(f"t{number}", *self._options(rng, *LASTING)) for number in range(2)),
         ]
         lasting = places(*LASTING)
         self.readers: list[Worker] = [
@@ -62,7 +62,7 @@ class Load:
         for worker in (*self.writers, *self.readers):
             worker.start()
 
-    def _wish(
+    def _options(
         self, rng: random.Random, *topics: str
     ) -> tuple[History, str, Sequence[tuple[str, int]], random.Random]:
         return self.history, self._servers, places(*topics), random.Random(rng.random())

@@ -95,7 +95,7 @@ class Chain:
 
     def _start(self, role: Role) -> None:
         life = sum(child.name.startswith(f"{role.name}.") for child in self.lives)
-        wish = {
+        options = {
             "way": self.way,
             "bootstrap": self.broker.kafka,
             "name": role.name,
@@ -104,7 +104,7 @@ class Chain:
             "settings": role.settings,
         }
         source = {"source": role.source} if role.source else {}
-        child = Child(f"{role.name}.{life}", "chain_worker", self._folder, wish | source)
+        child = Child(f"{role.name}.{life}", "chain_worker", self._folder, options | source)
         self._running[role.name] = child
         self.lives.append(child)
 

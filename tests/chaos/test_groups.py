@@ -132,9 +132,9 @@ class Herd:
         static = {"group.instance.id": f"static-{number}"} if number % STATIC_EVERY == 0 else {}
         joins = self._rng.choice(self._protocols)
         settings = {**self._settings, "client.id": f"member-{number}", **joins, **static}
-        wish = {"topic": TOPIC, "settings": settings}
+        options = {"topic": TOPIC, "settings": settings}
         life = sum(child.name.startswith(f"member-{number}.") for child in self.lives)
-        self.here[number] = Child(f"member-{number}.{life}", "group_member", self._folder, wish)
+        self.here[number] = Child(f"member-{number}.{life}", "group_member", self._folder, options)
         self.lives.append(self.here[number])
         self.done["came"] += 1
 

@@ -140,7 +140,7 @@ def test_describe_shows_who_has_what_and_how_much_is_left(
         header, *rows = table(partitions)
         assert header == ["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER", "CLIENT", "HOST"]
         assert [row[:5] for row in rows] == [[watched, "0", "-", "5", "-"], [watched, "1", "-", "5", "-"]]
-        clients = {member.wish.client_id: member for member in members.present}
+        clients = {member.options.client_id: member for member in members.present}
         for row in rows:
             assert (watched, int(row[1])) in clients[row[6]].owned
             assert (row[5] == "static-one") == (row[6] == "one")

@@ -49,7 +49,7 @@ class Got(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MemberOptions:
     """How a member joins."""
 
     bootstrap: str
@@ -75,9 +75,9 @@ class Member(threading.Thread):
 
     library: str
 
-    def __init__(self, wish: Wish) -> None:
-        super().__init__(name=f"{self.library} {wish.client_id}", daemon=True)
-        self.wish = wish
+    def __init__(self, options: MemberOptions) -> None:
+        super().__init__(name=f"{self.library} {options.client_id}", daemon=True)
+        self.options = options
         self.got: list[Got] = []
         self.owned: frozenset[Place] = frozenset()
         self.history: list[frozenset[Place]] = []
@@ -138,11 +138,11 @@ class ConfluentMember(Member):
     protocol = "classic"
 
     def settings(self) -> dict[str, Any]:
-        wish = self.wish
+        options = self.options
         found: dict[str, Any] = {
-            "bootstrap.servers": wish.bootstrap,
-            "group.id": wish.group,
-            "client.id": wish.client_id,
+            "bootstrap.servers": options.bootstrap,
+            "group.id": options.group,
+            "client.id": options.client_id,
             "group.protocol": self.protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -153,19 +153,19 @@ class ConfluentMember(Member):
         }
         if self.protocol == "classic":
             found |= {
-                "session.timeout.ms": wish.session_ms,
+                "session.timeout.ms": options.session_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
-                "partition.assignment.strategy": wish.assignor,
+                "partition.assignment.strategy": options.assignor,
             }
-        if wish.instance_id is not None:
-            found["group.instance.id"] = wish.instance_id
+        if options.instance_id is not None:
+            found["group.instance.id"] = options.instance_id
         return found
 
     def work(self) -> None:
         consumer = Consumer(self.settings())
         try:
             consumer.subscribe(
-                [self.wish.pattern] if self.wish.pattern else list(self.wish.topics),
+                [self.options.pattern] if self.options.pattern else list(self.options.topics),
                 on_assign=self._on_assign,
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
@@ -176,7 +176,7 @@ class ConfluentMember(Member):
                     break  # what others have left meanwhile may be among it: whoever comes next gets it, or it again
                 if message is not None and message.error() is None:
                     self.got.append(Got((message.topic(), message.partition()), message.offset(), message.value()))
-                    if self.wish.commits_at_once:
+                    if self.options.commits_at_once:
                         consumer.commit(message=message, asynchronous=True)
                 elif message is not None:
                     self._check(message.error())
@@ -186,7 +186,7 @@ class ConfluentMember(Member):
 
     @property
     def _is_incremental(self) -> bool:
-        return self.protocol == "consumer" or self.wish.assignor == COOPERATIVE
+        return self.protocol == "consumer" or self.options.assignor == COOPERATIVE
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         places = {(one.topic, one.partition) for one in partitions}
@@ -246,25 +246,25 @@ class KafkaPythonMember(Member):
     library = "kafka-python"
 
     def work(self) -> None:
-        wish = self.wish
+        options = self.options
         consumer = KafkaConsumer(
-            bootstrap_servers=wish.bootstrap,
-            group_id=wish.group,
-            client_id=wish.client_id,
-            group_instance_id=wish.instance_id,
+            bootstrap_servers=options.bootstrap,
+            group_id=options.group,
+            client_id=options.client_id,
+            group_instance_id=options.instance_id,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             metadata_max_age_ms=300,
-            session_timeout_ms=wish.session_ms,
+            session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             reconnect_backoff_max_ms=200,
-            partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[wish.assignor]],
+            partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[options.assignor]],
         )
         # With a pattern it asks for metadata in every poll while it joins, and gets no further in a short one.
-        poll_ms = 1000 if wish.pattern else int(POLL_S * 1000)
+        poll_ms = 1000 if options.pattern else int(POLL_S * 1000)
         try:
-            consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern)
+            consumer.subscribe(topics=list(options.topics), pattern=options.pattern)
             while not self._stopping.is_set():
                 polled = consumer.poll(timeout_ms=poll_ms)
                 if consumer._coordinator._join_task is not None:
@@ -299,21 +299,21 @@ class AiokafkaMember(Member):
         asyncio.run(self._work())
 
     async def _work(self) -> None:
-        wish = self.wish
+        options = self.options
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=wish.bootstrap,
-            group_id=wish.group,
-            client_id=wish.client_id,
-            group_instance_id=wish.instance_id,
+            bootstrap_servers=options.bootstrap,
+            group_id=options.group,
+            client_id=options.client_id,
+            group_instance_id=options.instance_id,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             metadata_max_age_ms=300,
-            session_timeout_ms=wish.session_ms,
+            session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            partition_assignment_strategy=[{RANGE: AiokafkaRange, ROUND_ROBIN: AiokafkaRoundRobin}[wish.assignor]],
+            partition_assignment_strategy=[{RANGE: AiokafkaRange, ROUND_ROBIN: AiokafkaRoundRobin}[options.assignor]],
         )
-        consumer.subscribe(topics=list(wish.topics), pattern=wish.pattern, listener=_Listener(self, consumer))
+        consumer.subscribe(topics=list(options.topics), pattern=options.pattern, listener=_Listener(self, consumer))
         await consumer.start()
         try:
             while not self._stopping.is_set():
@@ -367,7 +367,7 @@ class Crew:
 
     def join(self, kind: str, **options: Any) -> Member:
         number = len(self.all)
-        member = KINDS[kind](Wish(**{**self._common, "client_id": f"member-{number}", **options}))
+        member = KINDS[kind](MemberOptions(**{**self._common, "client_id": f"member-{number}", **options}))
         self.all.append(member)
         self.present.append(member)
         member.start()

@@ -394,8 +394,8 @@ class SimBroker:
             )
             if request is not None:
                 self._asking.add(node)
-                answered = partial(self._fetched, node, link)
-                self._world.call(self.node_id, node, ("fetch", request), answered, CALL_MS)
+                isr_decided = partial(self._fetched, node, link)
+                self._world.call(self.node_id, node, ("fetch", request), isr_decided, CALL_MS)
 
     def _fetched(self, node: int, link: Link, response: FetchResponse | None) -> None:
         self._asking.discard(node)
@@ -485,7 +485,7 @@ class SimBroker:
     def _tick(self) -> None:
         if self.epoch < 0 and self.image.revision:
             self._register_when_open()
-        self._wish()
+        self._propose_isr()
         self._control()
         assert self.partitions is not None
         if self.partitions.is_incomplete:
@@ -494,7 +494,7 @@ class SimBroker:
             if track.is_online and track.log.has_unsynced_segments:
                 self._flusher.flush_soon(track)
 
-    def _wish(self) -> None:
+    def _propose_isr(self) -> None:
         """Ask for another ISR where that is due."""
         assert self.partitions is not None
         now_ms, eligible = self._world.clock.steady_ms(), self.image.eligible()
@@ -504,7 +504,7 @@ class SimBroker:
             self._ask_for(due)
 
     def _ask_for(self, changes: Sequence[IsrChange]) -> None:
-        def answered(answer: int | Conflict | None) -> None:
+        def isr_decided(answer: int | Conflict | None) -> None:
             conflict = answer if isinstance(answer, Conflict) else None
             end(changes, conflict)
             if conflict is not None and len(changes) > 1:
@@ -514,7 +514,7 @@ class SimBroker:
                     if again is not None:
                         self._ask_for([again])
 
-        self._transact(begin(changes, self.image), answered)
+        self._transact(begin(changes, self.image), isr_decided)
 
     # -- controlling
 

@@ -182,16 +182,16 @@ class DelayRun:
         brokers = {number: node.epoch for number, node in self.nodes.items() if node.is_up and not node.is_cut}
         for node in self.nodes.values():
             lead = node.partition.leadership if node.is_up and not node.is_cut else None
-            wish = lead.wish(self.clock.steady_ms(), brokers) if lead is not None else None
-            if lead is None or wish is None:
+            proposed = lead.propose_isr(self.clock.steady_ms(), brokers) if lead is not None else None
+            if lead is None or proposed is None:
                 continue
-            lead.asks(wish)
-            is_current = wish.version == self.state.version and self.state.leader == node.node_id
-            joins = all(brokers.get(number) == epoch for number, epoch in wish.joining.items())
+            lead.isr_proposed(proposed)
+            is_current = proposed.version == self.state.version and self.state.leader == node.node_id
+            joins = all(brokers.get(number) == epoch for number, epoch in proposed.joining.items())
             if is_current and joins:
                 self.counts["isr_changes"] += 1
-                self._change(replace(self.state, isr=wish.isr))
-            lead.answered(wish, is_outdated=not is_current)
+                self._change(replace(self.state, isr=proposed.isr))
+            lead.isr_decided(proposed, is_outdated=not is_current)
 
     def _fetch(self, node: DelayNode) -> None:
         self._at(self.rng.randint(1, 2 * FETCH_MS), lambda: self._fetch(node))

@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from penstock.broker.queues.messages import Delivered, NewMessage
-from penstock.broker.queues.partition import Wish
+from penstock.broker.queues.partition import ReceiveRequest
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log.settings import Flush, LogSettings
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType
@@ -275,8 +275,10 @@ class QueueDiskRun:
 
     def _receive(self) -> None:
         if self.node.queue is not None:
-            wish = Wish(GROUP, f"w{next(self._numbers)}", self.rng.choice((1, 3, 10)), self._visibility_ms)
-            self.node.queue.receive(wish, self._received)
+            receive_request = ReceiveRequest(
+                GROUP, f"w{next(self._numbers)}", self.rng.choice((1, 3, 10)), self._visibility_ms
+            )
+            self.node.queue.receive(receive_request, self._received)
 
     def _poll_soon(self) -> None:
         """Some workers wait in long polls: they get messages as soon as a leader serves the queue."""

@@ -17,10 +17,10 @@ from confluent_kafka import Message as Arrived
 from penstock.api.commits import Commits
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
 from penstock.api.handled import Handling, MessageId
+from penstock.api.loop_options import LoopOptions
 from penstock.api.message import Message
 from penstock.api.progress import Progress, Track
 from penstock.api.settings import Settings
-from penstock.api.wish import Wish
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
@@ -60,7 +60,7 @@ class Feed:
     def __init__(
         self,
         settings: Settings,
-        wish: Wish,
+        loop_options: LoopOptions,
         progress: Progress,
         handling: Handling | None,
         clock: Clock,
@@ -68,7 +68,7 @@ class Feed:
     ) -> None:
         """`pause` waits until something is finished, at most so many seconds: whether something was."""
         self._settings = settings
-        self._wish = wish
+        self._loop_options = loop_options
         self._progress = progress
         self._handling = handling
         self._clock = clock
@@ -81,7 +81,7 @@ class Feed:
         self._open: dict[Key, MessageId | None] = {}
         self._ids: set[MessageId] = set()
         self._in_hand: list[Message] = []
-        self._left = wish.limit
+        self._left = loop_options.limit
         self._not_before_s = float("-inf")
         self._began_s = self._active_s = clock.monotonic_s()
         self._was_joined = False
@@ -99,7 +99,7 @@ class Feed:
     def finish_in_hand(self) -> None:
         """The loop asks for more: what it has is finished."""
         in_hand, self._in_hand = self._in_hand, []
-        if self._wish.is_in_order:
+        if self._loop_options.is_in_order:
             for message in in_hand:
                 self.finish(message)
 
@@ -120,7 +120,7 @@ class Feed:
                 return None
             if self._again and self._again[0][0] <= now_s:
                 return heappop(self._again)[2]
-            if not self._ready or self._is_full or (self._again and self._wish.is_in_order):
+            if not self._ready or self._is_full or (self._again and self._loop_options.is_in_order):
                 return None
             if self._left == 0 and self._ready[0].attempt == 1:
                 return None
@@ -128,7 +128,10 @@ class Feed:
 
     @property
     def _is_full(self) -> bool:
-        return not self._wish.is_in_order and len(self._open) + len(self._again) >= self._wish.max_in_flight
+        return (
+            not self._loop_options.is_in_order
+            and len(self._open) + len(self._again) >= self._loop_options.max_in_flight
+        )
 
     def _hand_over(self, message: Message, taken: list[Message]) -> bool:
         """Hand over this message, or pass over it. False: it has to wait, and so do those after it."""
@@ -160,7 +163,7 @@ class Feed:
         return True
 
     def _is_wanted(self, message: Message) -> bool:
-        return self._wish.tags is None or message.tag in self._wish.tags
+        return self._loop_options.tags is None or message.tag in self._loop_options.tags
 
     def _pass_over(self, track: Track, message: Message) -> None:
         with self._changed:
@@ -244,8 +247,8 @@ class Feed:
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
         wait_s = min(STEP_S if self._intake.is_joined else JOINING_S, self._commits.wait_s())
-        if self._wish.idle_timeout_s is not None and self._was_joined and self._intake.is_at_end:
-            wait_s = min(wait_s, self._active_s + self._wish.idle_timeout_s - now_s)
+        if self._loop_options.idle_timeout_s is not None and self._was_joined and self._intake.is_at_end:
+            wait_s = min(wait_s, self._active_s + self._loop_options.idle_timeout_s - now_s)
         if self._not_before_s > now_s:
             wait_s = min(wait_s, self._not_before_s - now_s)
         with self._changed:
@@ -364,7 +367,7 @@ class Feed:
                 return True
             if self._ready or self._arrived:
                 return False
-        idle_s = self._wish.idle_timeout_s
+        idle_s = self._loop_options.idle_timeout_s
         if idle_s is None:
             return False
         now_s = self._clock.monotonic_s()

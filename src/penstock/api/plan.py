@@ -14,11 +14,11 @@ from penstock.api.feed import Feed
 from penstock.api.handled import HandledStore, IdempotentBy, handling
 from penstock.api.intake import Intake, Reading
 from penstock.api.lookup import From, Missing, Topics, Wanted, start_of
+from penstock.api.loop_options import LoopOptions
 from penstock.api.progress import Progress
 from penstock.api.resources import Resources
 from penstock.api.settings import Delivery, check_positive
 from penstock.api.views import check_where, through_views
-from penstock.api.wish import Wish
 from penstock.foundation.clock import Clock
 
 COMMIT_EVERY_S: Final = 1.0
@@ -34,7 +34,7 @@ class SubscribePlan:
     """A subscription to be."""
 
     reading: Reading
-    wish: Wish
+    loop_options: LoopOptions
     delivery: Delivery
     commit_every_s: float
     idempotent_by: IdempotentBy | None
@@ -60,7 +60,7 @@ class SubscribePlan:
         progress = Progress()
         reading = self.reading if self.where is None else through_views(self.reading, self.where, lookup)
         handled = handling(self.idempotent_by, self.store, self.reading.group)
-        feed = Feed(settings, self.wish, progress, handled, clock)
+        feed = Feed(settings, self.loop_options, progress, handled, clock)
         try:
             intake = Intake(settings, lookup, reading, feed, clock)
         except BaseException:
@@ -83,7 +83,7 @@ class ExactlyOncePlan:
     """A loop to be that reads, transforms and publishes."""
 
     reading: Reading
-    wish: Wish
+    loop_options: LoopOptions
     transactional_id: str
     transaction_timeout_s: float
     batch: int
@@ -107,7 +107,7 @@ class ExactlyOncePlan:
         writer = resources.writers.borrow(self.transactional_id, self.transaction_timeout_s)
         try:
             progress = Progress()
-            feed = Feed(settings, self.wish, progress, None, clock)
+            feed = Feed(settings, self.loop_options, progress, None, clock)
             intake = Intake(settings, lookup, self.reading, feed, clock)
             commits = CommitsWithin(
                 writer, intake.group_metadata, progress, batch=self.batch, batch_s=self.batch_s, clock=clock

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from penstock.api.errors import InvalidArgument
 from penstock.api.handled import IdempotentBy
 from penstock.api.lookup import From, Missing, Topics
+from penstock.api.loop_options import LoopOptions, tags_of
 from penstock.api.plan import (
     BATCH,
     BATCH_S,
@@ -27,7 +28,6 @@ from penstock.api.settings import (
     Settings,
     delivery_of,
 )
-from penstock.api.wish import Wish, tags_of
 
 Messages = TypeVar("Messages")
 Loop = TypeVar("Loop")
@@ -90,7 +90,9 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         """
         plan = SubscribePlan(
             reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
-            wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight),
+            loop_options=LoopOptions(
+                tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight
+            ),
             delivery=delivery_of(delivery, self._settings, Delivery.AT_LEAST_ONCE),
             commit_every_s=commit_every_s,
             idempotent_by=idempotent_by,
@@ -128,7 +130,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         prefetch = max(1, min(batch, PREFETCH))
         plan = ExactlyOncePlan(
             reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
-            wish=Wish(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
+            loop_options=LoopOptions(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
             transactional_id=transactional_id_of(transactional_id, group),
             transaction_timeout_s=transaction_timeout_s,
             batch=batch,

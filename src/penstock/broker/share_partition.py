@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
-from penstock.broker.queues.partition import QueuePartition, Ranges, Waiter, Wish
+from penstock.broker.queues.partition import QueuePartition, Ranges, ReceiveRequest, Waiter
 from penstock.broker.queues.reading import readable_to
 from penstock.broker.share_sessions import Place
 from penstock.broker.share_terms import Terms
@@ -84,8 +84,10 @@ class SharePartition(NamedTuple):
         # It is applied at once: whoever asks next finds the group there.
         delivery.runtime.submit(SetPosition(group_id, offset), _ignore)
 
-    def wish(self, group_id: str, member_id: str, max_records: int, max_bytes: int, is_strict: bool) -> Wish:
-        return Wish(
+    def receive_request(
+        self, group_id: str, member_id: str, max_records: int, max_bytes: int, is_strict: bool
+    ) -> ReceiveRequest:
+        return ReceiveRequest(
             group=group_id,
             holder=member_id,
             max_messages=min(max_records, self.terms.settings.in_flight_max),
@@ -102,12 +104,12 @@ class SharePartition(NamedTuple):
         """Whether delivery state has been read back, and the group has begun: nobody else may choose where."""
         return self.delivery is not None and self.delivery.machine.group(group_id) is not None
 
-    def acquire(self, wish: Wish, then: Callable[[Ranges | PenstockError], None]) -> None:
+    def acquire(self, receive_request: ReceiveRequest, then: Callable[[Ranges | PenstockError], None]) -> None:
         """What there is now; nothing while as much is in flight as may be: a settlement makes room."""
-        if self.delivery is None or not self.is_ready(wish.group):
+        if self.delivery is None or not self.is_ready(receive_request.group):
             then(())
         else:
-            self.delivery.acquire(wish, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
+            self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
 
     def read(self, ranges: Ranges) -> "Read":
         """The batches that hold these messages, as they lie in the log, each once. Raises ColdRead."""
@@ -207,8 +209,8 @@ class ShareWaiter(Waiter):
 
     __slots__ = ("at",)
 
-    def __init__(self, wish: Wish) -> None:
-        super().__init__(wish, _ignore)
+    def __init__(self, receive_request: ReceiveRequest) -> None:
+        super().__init__(receive_request, _ignore)
         self.at: QueuePartition | None = None
         """Which partition has given something."""
 
@@ -217,13 +219,13 @@ class ShareWaiter(Waiter):
             self.at = partition
             then(reply)
 
-        if partition.machine.group(self.wish.group) is None:
+        if partition.machine.group(self.receive_request.group) is None:
             then(())  # the group was deleted meanwhile, and must not begin again by this
         else:
-            partition.acquire(self.wish, on_acquired)
+            partition.acquire(self.receive_request, on_acquired)
 
     def give_back(self, partition: QueuePartition, found: Ranges) -> None:
-        undo(partition, self.wish.group, self.wish.holder, found)
+        undo(partition, self.receive_request.group, self.receive_request.holder, found)
 
 
 def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Ranges) -> None:

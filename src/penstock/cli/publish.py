@@ -25,7 +25,7 @@ from penstock.foundation.delays import (
     BadDelay,
     how_to_hold_back,
     is_delayed,
-    parse_wish,
+    parse_delivery_time,
 )
 from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
@@ -175,7 +175,7 @@ def _delays(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
     if delay is None:
         return []
     try:
-        parse_wish(DELAY, delay.encode(errors="replace"))
+        parse_delivery_time(DELAY, delay.encode(errors="replace"))
     except BadDelay as error:
         raise click.UsageError(f"--delay: {error}") from error
     return [(DELAY, delay)]

@@ -56,7 +56,7 @@ class BadDelay(ValueError):
     """A header says no time that a message could be delivered at."""
 
 
-class Wish(NamedTuple):
+class DeliveryTime(NamedTuple):
     """When a record shall be delivered: at a time, or a while after it was taken in."""
 
     at_ms: int | None
@@ -66,21 +66,21 @@ class Wish(NamedTuple):
         return self.at_ms if self.at_ms is not None else taken_in_ms + self.after_ms
 
 
-def parse_wish(name: str, value: bytes | None) -> Wish:
+def parse_delivery_time(name: str, value: bytes | None) -> DeliveryTime:
     """What one header says. BadDelay says what is wrong with it.
 
     >>> parse_wish("penstock-delay", b"30s"), parse_wish("penstock-deliver-at", b"2030-01-01T00:00:00Z")
-    (Wish(at_ms=None, after_ms=30000), Wish(at_ms=1893456000000, after_ms=0))
+    (DeliveryTime(at_ms=None, after_ms=30000), DeliveryTime(at_ms=1893456000000, after_ms=0))
     """
     text = "" if value is None else bytes(value).decode("ascii", "replace").strip()
     if name == DELIVER_AT:
-        return Wish(_parse_time(text), 0)
-    return Wish(None, _parse_delay(text) if name == DELAY else _parse_level(text))
+        return DeliveryTime(_parse_time(text), 0)
+    return DeliveryTime(None, _parse_delay(text) if name == DELAY else _parse_level(text))
 
 
-def check_wish(wish: Wish, now_ms: int) -> None:
+def check_delivery_time(delivery_time: DeliveryTime, now_ms: int) -> None:
     """BadDelay if it is further ahead than messages are kept for."""
-    ahead_ms = wish.due_ms(now_ms) - now_ms
+    ahead_ms = delivery_time.due_ms(now_ms) - now_ms
     if ahead_ms > DELAY_MAX_MS:
         raise BadDelay(f"it is {ahead_ms // 86_400_000} days ahead; at most 365 days are allowed")
 

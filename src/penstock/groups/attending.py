@@ -58,7 +58,7 @@ def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms
 
 
 def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Members go, by their own wish or an administrator's; the others are rebalanced once for all of them."""
+    """Removes members that leave, or that an administrator removes, with one rebalance for all of them."""
     request: LeaveGroupRequest = ask.body
     leaving = leaving_in(request, ask.version)
     size = len(group.roster) if group else 0

@@ -190,7 +190,7 @@ class ConsumerGroup(MemberChecks):
         now_ms: int,
     ) -> Member:
         """A member says what it wants (`member`, until now `before`) and owns: the member one step further."""
-        resubscribed = member.wishes != before.wishes
+        resubscribed = member.subscription != before.subscription
         self._update(draft, before, member, resubscribed, now_ms)
         after = self._reconciled(draft.state, member, resubscribed, owned)
         if after is not member and after != member:

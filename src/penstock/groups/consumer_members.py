@@ -99,7 +99,7 @@ class Member(NamedTuple):
         return _new_member((*self[:_HOLDS_FROM], *standing))
 
     @property
-    def wishes(self) -> tuple[frozenset[str], str]:
+    def subscription(self) -> tuple[frozenset[str], str]:
         """What it subscribes to."""
         return self.topic_names, self.topic_regex
 

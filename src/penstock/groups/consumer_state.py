@@ -138,7 +138,7 @@ class GroupState:
         before = self.members.get(old.member_id) if old is not None else None
         if known is None or (before is None and new is None):
             return
-        if before is not None and new is not None and before.wishes == new.wishes:
+        if before is not None and new is not None and before.subscription == new.subscription:
             return
         if before is not None or new is None or new.topic_regex or not new.topic_names <= known:
             self._subscribed = None

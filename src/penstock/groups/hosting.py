@@ -240,7 +240,7 @@ def _have_join(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member
 
 
 def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Members go, by their own wish or an administrator's; those of the newer protocol too, if one asks for it."""
+    """Removes members that leave, or that an administrator removes, of either protocol."""
     request: LeaveGroupRequest = ask.body
     leaving = attending.leaving_in(request, ask.version)
     gone: dict[str, Member] = {}

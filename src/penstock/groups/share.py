@@ -138,7 +138,7 @@ class ShareGroup:
             draft.put(share_records.current_assignment(self.group_id, after))
         self._expect(after.member_id, now_ms)
         told = request.member_epoch == JOINING or after.assigned != before.assigned
-        wishes = self._wishes(draft.state)
+        subscription = self._missing_companions(draft.state)
         interval_ms = self.settings.share_heartbeat_interval_ms
         is_aiming = draft.state.epoch > draft.state.target_epoch
         response = ShareGroupHeartbeatResponse(
@@ -146,10 +146,10 @@ class ShareGroup:
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=min(interval_ms, SOON_MS) if wishes or is_aiming else interval_ms,
+            heartbeat_interval_ms=min(interval_ms, SOON_MS) if subscription or is_aiming else interval_ms,
             assignment=assignment_of(after) if told else None,
         )
-        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=wishes)
+        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=subscription)
 
     def _admit(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
         """Who speaks: a member, or one that becomes a member now."""
@@ -183,7 +183,7 @@ class ShareGroup:
             assigned=state.targets.get(member.member_id, NOTHING_ASSIGNED),
         )
 
-    def _wishes(self, state: ShareState) -> tuple[AddCompanions, ...]:
+    def _missing_companions(self, state: ShareState) -> tuple[AddCompanions, ...]:
         """Delivery state needs a place before anything is assigned; it is asked for until it is there."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(

@@ -51,7 +51,7 @@ class Dropping:
             {topic_id: entry for topic_id, entry in known.topics.items() if topic_id not in topic_ids},
             {**known.deleting, **going},
         )
-        return Decision(persist=self._records(left), effects=(self._wish(left),))
+        return Decision(persist=self._records(left), effects=(self._drop_effect(left),))
 
     def remind(self) -> Decision:
         """Ask again. Whoever waits for what could not be noted is told to try again."""
@@ -61,7 +61,7 @@ class Dropping:
         refusal = CoordinatorNotAvailable("what was asked for could not be persisted; try again")
         return Decision(
             replies=tuple(Reply(one.ticket, refusal) for one in lost),
-            effects=(self._wish(self._state.delivering),) if deleting else (),
+            effects=(self._drop_effect(self._state.delivering),) if deleting else (),
         )
 
     def ended(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
@@ -84,5 +84,5 @@ class Dropping:
     def _records(self, delivering: Delivering) -> tuple[StateRecord, ...]:
         return (share_records.to_record(share_records.delivering(self._group_id, delivering)),)
 
-    def _wish(self, delivering: Delivering) -> DropAtLeaders:
+    def _drop_effect(self, delivering: Delivering) -> DropAtLeaders:
         return DropAtLeaders(group_id=self._group_id, topic_ids=frozenset(delivering.deleting))

@@ -17,9 +17,9 @@ from penstock.foundation.delays import (
     DUE_AT,
     ORIGINAL_TIMESTAMP,
     BadDelay,
-    Wish,
-    check_wish,
-    parse_wish,
+    DeliveryTime,
+    check_delivery_time,
+    parse_delivery_time,
 )
 from penstock.foundation.errors import CorruptMessage
 from penstock.foundation.ids import uuid_text
@@ -73,9 +73,9 @@ def _rows_with(lengths: Ints) -> Iterator[int]:
         at = end
 
 
-def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
+def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
     """What the delayed records of a batch say, by row; what cannot be understood, as an error."""
-    found: dict[int, Wish | BadDelay] = {}
+    found: dict[int, DeliveryTime | BadDelay] = {}
     if not may_have_delays(columns):
         return found
     for text, name in _NAMES:
@@ -87,7 +87,7 @@ def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
                 continue
             value = None if length < 0 else bytes(columns.body[at[row] : at[row] + length])
             try:
-                found[row] = parse_wish(text, value)
+                found[row] = parse_delivery_time(text, value)
             except BadDelay as error:
                 found[row] = error
     return found
@@ -96,11 +96,11 @@ def wishes(columns: Columns) -> dict[int, Wish | BadDelay]:
 def bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
     """The rows whose delay cannot be granted, and why."""
     bad: dict[int, str] = {}
-    for row, wish in wishes(columns).items():
+    for row, delivery_time in delivery_times(columns).items():
         try:
-            if isinstance(wish, BadDelay):
-                raise wish
-            check_wish(wish, now_ms)
+            if isinstance(delivery_time, BadDelay):
+                raise delivery_time
+            check_delivery_time(delivery_time, now_ms)
         except BadDelay as error:
             bad[row] = str(error)
     return bad
@@ -110,14 +110,14 @@ class Delayed(NamedTuple):
     """A delayed record as it was found in a batch."""
 
     offset: int
-    wish: Wish
+    delivery_time: DeliveryTime
     timestamp_ms: int
     key: bytes | None
     raw: bytes
     """All of it as it stands in the batch, after its length: see `read_raw`."""
 
 
-AT_ONCE: Final = Wish(0, 0)
+AT_ONCE: Final = DeliveryTime(0, 0)
 
 
 def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
@@ -125,10 +125,10 @@ def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
     first = bisect_left(columns.offsets, from_offset)
     for start in range(first, columns.count, _ROWS_AT_A_TIME):
         part = columns.part(start, start + _ROWS_AT_A_TIME)
-        for row, wish in sorted(wishes(part).items()):
+        for row, delivery_time in sorted(delivery_times(part).items()):
             yield Delayed(
                 part.offsets[row],
-                AT_ONCE if isinstance(wish, BadDelay) else wish,
+                AT_ONCE if isinstance(delivery_time, BadDelay) else delivery_time,
                 part.timestamps[row],
                 part.key(row),
                 bytes(part.body[part.record_at[row] : part.record_at[row] + part.record_len[row]]),

@@ -7,16 +7,16 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import Check, Conflict, Op, Put
-from penstock.replication.leadership import IsrWish, Leadership
+from penstock.replication.leadership import Leadership, ProposedIsr
 from penstock.replication.partition import Partition
 
 
 class IsrChange(NamedTuple):
-    """The ISR that a leader wants for its partition."""
+    """An ISR that the leader of a partition proposes."""
 
     partition: Partition
     lead: Leadership
-    wish: IsrWish
+    proposed: ProposedIsr
 
     @property
     def key(self) -> str:
@@ -29,10 +29,10 @@ class IsrChange(NamedTuple):
 
 
 def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -> IsrChange | None:
-    """How the ISR of a partition should change, if it should; see Leadership.wish."""
+    """Returns the ISR change that a partition needs, or None; see Leadership.propose_isr."""
     lead = partition.leadership
-    wish = lead.wish(now_ms, eligible) if lead is not None else None
-    return IsrChange(partition, lead, wish) if lead is not None and wish is not None else None
+    proposed = lead.propose_isr(now_ms, eligible) if lead is not None else None
+    return IsrChange(partition, lead, proposed) if lead is not None and proposed is not None else None
 
 
 def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
@@ -40,9 +40,11 @@ def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
     ops: list[Op] = []
     joining: set[int] = set()
     for change in changes:
-        ops.append(Put(change.key, replace(change.lead.state, isr=change.wish.isr).dump(), change.wish.version))
-        joining.update(change.wish.joining.values())
-        change.lead.asks(change.wish)
+        ops.append(
+            Put(change.key, replace(change.lead.state, isr=change.proposed.isr).dump(), change.proposed.version)
+        )
+        joining.update(change.proposed.joining.values())
+        change.lead.isr_proposed(change.proposed)
     incarnations = [keys.incarnation(epoch) for epoch in sorted(joining)]
     return ops + [Check(name, image.version(name)) for name in incarnations]
 
@@ -51,4 +53,4 @@ def end(changes: Sequence[IsrChange], conflict: Conflict | None = None) -> None:
     """The transaction was written, or not (`conflict`), or nobody knows: only what the image shows counts."""
     for change in changes:
         is_outdated = conflict is not None and conflict.key == change.key
-        change.lead.answered(change.wish, is_outdated=is_outdated)
+        change.lead.isr_decided(change.proposed, is_outdated=is_outdated)

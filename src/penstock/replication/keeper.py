@@ -141,10 +141,10 @@ class IsrKeeper:
 
     def _report(self, changes: Sequence[IsrChange], before: Sequence[int]) -> None:
         for change, size in zip(changes, before, strict=True):
-            self.shrinks += len(change.wish.isr) < size
-            self.grows += len(change.wish.isr) >= size
+            self.shrinks += len(change.proposed.isr) < size
+            self.grows += len(change.proposed.isr) >= size
         for change in changes[:LINES_MAX]:
-            logger.info("isr_changed partition=%s isr=%s", change.partition.name, list(change.wish.isr))
+            logger.info("isr_changed partition=%s isr=%s", change.partition.name, list(change.proposed.isr))
         if len(changes) > LINES_MAX:
             logger.info("isrs_changed more=%d", len(changes) - LINES_MAX)
 

@@ -15,7 +15,7 @@ UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsrWish:
+class ProposedIsr:
     """The ISR that a leader wants. It holds once it is written on the condition of `version`."""
 
     isr: tuple[int, ...]
@@ -84,7 +84,7 @@ class Leadership:
         self.tracks: Final = list(tracks)
         self._epochs: dict[int, int] = {}
         """The broker epoch that each follower was last seen in."""
-        self._wished: set[int] = set()
+        self._proposed: set[int] = set()
         """Who may be in the ISR by a write on `state.version` whose outcome is not known."""
         self._is_asking = False
         self._lost_version = UNKNOWN
@@ -107,7 +107,7 @@ class Leadership:
     def follow(self, state: PartitionState, now_ms: int) -> None:
         """The state that the store has now, in the same leader epoch."""
         if state.version != self.state.version:
-            self._wished.clear()
+            self._proposed.clear()
         self.state = state
         for track in self.tracks:
             for node in state.replicas:
@@ -164,7 +164,7 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> set[int]:
-        return self._wished.union(self.state.isr)
+        return self._proposed.union(self.state.isr)
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
         """Of these brokers, the one in sync that has most of what lies from an offset on (KIP-392)."""
@@ -178,7 +178,7 @@ class Leadership:
 
     # -- the ISR
 
-    def wish(self, now_ms: int, brokers: Mapping[int, int]) -> IsrWish | None:
+    def propose_isr(self, now_ms: int, brokers: Mapping[int, int]) -> ProposedIsr | None:
         """How the ISR should change, if it should. `brokers`: the brokers that are registered, and their epochs."""
         if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
@@ -196,7 +196,7 @@ class Leadership:
         )
         if set(isr) == set(current):
             return None
-        return IsrWish(isr=isr, version=self.state.version, joining=joining)
+        return ProposedIsr(isr=isr, version=self.state.version, joining=joining)
 
     def _is_steady(self, now_ms: int, brokers: Mapping[int, int]) -> bool:
         """Whether it can be seen at a glance that the ISR is as it should be: nearly always."""
@@ -229,16 +229,16 @@ class Leadership:
                 return True
         return False
 
-    def asks(self, wish: IsrWish) -> None:
-        """A wish is being written: from now on whoever it adds counts, for it may be written any time."""
+    def isr_proposed(self, proposed: ProposedIsr) -> None:
+        """Counts the replicas that a proposed ISR adds: the store may write it at any time."""
         self._is_asking = True
-        self._wished.update(wish.isr)
+        self._proposed.update(proposed.isr)
 
-    def answered(self, wish: IsrWish, *, is_outdated: bool) -> None:
-        """The store has answered, or will not. What it has written shows in the image, and only that counts.
+    def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
+        """Ends a proposal, whether it was written or not: only the image tells.
 
-        `is_outdated`: the partition's state is another one by now (and not: a broker that was to join is gone).
+        `is_outdated`: the state of the partition has changed meanwhile (not that a joining broker is gone).
         """
         self._is_asking = False
         if is_outdated:
-            self._lost_version = wish.version
+            self._lost_version = proposed.version

@@ -18,7 +18,7 @@ from penstock.sqs.errors import INVALID_REQUEST, SqsError
 from penstock.sqs.json_codec import TARGET_PREFIX
 from penstock.sqs.message_attributes import Filter
 from penstock.sqs.naming import name_in_url
-from penstock.sqs.receiving import Wish, shown_message
+from penstock.sqs.receiving import AttributeSelection, shown_message
 from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, VISIBLE
 
 PATH: Final = "/_aws/sqs/messages"
@@ -99,10 +99,12 @@ async def peek(call: Call, wanted: Wanted) -> Result:
 
 
 def _show_steps(call: Call, queue: Queue, messages: list[Peeked], wanted: Wanted) -> Steps[list[Any]]:
-    wish = Wish(_EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.space_of(queue), call.codec.is_xml)
+    selection = AttributeSelection(
+        _EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.space_of(queue), call.codec.is_xml
+    )
     shown: list[Any] = []
     for each in messages:
-        message = shown_message(queue, each.message, wish)
+        message = shown_message(queue, each.message, selection)
         message["ReceiptHandle"] = NO_RECEIPT
         if wanted.shows_invisible:
             message["Attributes"]["IsVisible"] = "true" if each.state == VISIBLE else "false"

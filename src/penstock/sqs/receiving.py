@@ -27,7 +27,7 @@ BODY_ENCODING: Final = "PenstockBodyEncoding"
 """Said of a body that is no text, and shown in base64. Ours: SQS takes nothing but text, and Kafka does."""
 
 
-class Wish(NamedTuple):
+class AttributeSelection(NamedTuple):
     """What a receiver wants to see of each message besides its body."""
 
     system: Filter = NOTHING
@@ -49,8 +49,8 @@ def size_of(delivered: Delivered) -> int:
     return size
 
 
-def shown_message(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, Any]:
-    body, is_encoded = _body(delivered.value, wish.is_xml)
+def shown_message(queue: Queue, delivered: Delivered, selection: AttributeSelection) -> dict[str, Any]:
+    body, is_encoded = _body(delivered.value, selection.is_xml)
     receipt = Receipt(queue.topic_id, delivered.partition, delivered.offset, delivered.holder)
     found: dict[str, Any] = {
         "MessageId": delivered.message_id,
@@ -58,15 +58,15 @@ def shown_message(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, A
         "MD5OfBody": md5_of_body(body.encode() if is_encoded else delivered.value),
         "Body": body,
     }
-    if wish.system is not NOTHING:
-        system = _system(queue, delivered, wish)
-        wanted = {name: value for name, value in system.items() if wish.system.wants(name)}
+    if selection.system is not NOTHING:
+        system = _system(queue, delivered, selection)
+        wanted = {name: value for name, value in system.items() if selection.system.wants(name)}
         if wanted:
             found["Attributes"] = wanted
     if is_encoded:
         found.setdefault("Attributes", {})[BODY_ENCODING] = "base64"
-    if wish.attributes is not NOTHING and delivered.headers:
-        attributes = from_headers(delivered.headers, wish.attributes)
+    if selection.attributes is not NOTHING and delivered.headers:
+        attributes = from_headers(delivered.headers, selection.attributes)
         if attributes:
             found["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
             found["MessageAttributes"] = shown(attributes)
@@ -84,7 +84,7 @@ def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
     return text, False
 
 
-def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
+def _system(queue: Queue, delivered: Delivered, selection: AttributeSelection) -> dict[str, str]:
     """All system attributes of a message."""
     headers = {
         name: value.decode(errors="replace")
@@ -93,7 +93,7 @@ def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
     }
     before = headers.get(RECEIVE_COUNT, "")
     found = {
-        "SenderId": headers.get(SENDER, wish.account),
+        "SenderId": headers.get(SENDER, selection.account),
         "SentTimestamp": headers.get(SENT_AT) or str(delivered.timestamp_ms),
         # Across all queues that it was moved through.
         "ApproximateReceiveCount": str(delivered.count + (int(before) if before.isdigit() else 0)),
@@ -108,6 +108,6 @@ def _system(queue: Queue, delivered: Delivered, wish: Wish) -> dict[str, str]:
     if TRACE in headers:
         found[TRACE_HEADER] = headers[TRACE]
     if SOURCE_ARN in headers:
-        name = wish.space.local(name_in_arn(headers[SOURCE_ARN]) or headers[SOURCE_ARN])
-        found["DeadLetterQueueSourceArn"] = arn_of(wish.region, account_of(queue.owner, wish.account), name)
+        name = selection.space.local(name_in_arn(headers[SOURCE_ARN]) or headers[SOURCE_ARN])
+        found["DeadLetterQueueSourceArn"] = arn_of(selection.region, account_of(queue.owner, selection.account), name)
     return found

@@ -11,10 +11,10 @@ from penstock.api.errors import ApiError, SubscribeFailed, TransactionAborted
 from penstock.api.exactly_once import CommitsWithin
 from penstock.api.feed import Feed
 from penstock.api.handled import Handling
+from penstock.api.loop_options import LoopOptions
 from penstock.api.message import Message
 from penstock.api.progress import Offsets, Progress
 from penstock.api.settings import Settings
-from penstock.api.wish import Wish
 from penstock.foundation.ids import TopicPartition
 from tests.simulation.clock import FakeClock
 
@@ -135,13 +135,13 @@ class Stage:
     """A Feed with both of its ends."""
 
     def __init__(
-        self, commits: str = "after", *, handling: Handling | None = None, batch: int = 10, **wish: Any
+        self, commits: str = "after", *, handling: Handling | None = None, batch: int = 10, **loop_options: Any
     ) -> None:
         self.clock = FakeClock()
         self.source = Script(self.clock)
         self.progress = Progress()
         self.ledger = PlayedLedger()
-        self.feed = Feed(SETTINGS, Wish(**wish), self.progress, handling, self.clock, self._pause)
+        self.feed = Feed(SETTINGS, LoopOptions(**loop_options), self.progress, handling, self.clock, self._pause)
         self.source.feed = self.feed
         self.commits = self._commits(commits, batch)
         self.feed.begin(self.source, self.commits)

@@ -194,7 +194,7 @@ class Desk:
 
     async def join(self, client: Client, group: str, known: Seat | None = None) -> Seat:
         """The only member of a classic group, in its next generation."""
-        wish = JoinGroupRequest(
+        propose_isr = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=30_000,
             rebalance_timeout_ms=30_000,
@@ -202,7 +202,7 @@ class Desk:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=_subscription())],
         )
-        joined = await client.ask(wish, 3)
+        joined = await client.ask(propose_isr, 3)
         assert joined.error_code == 0
         share = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
         synced = await client.ask(

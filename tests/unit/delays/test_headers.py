@@ -12,34 +12,34 @@ from penstock.foundation.delays import (
     DELIVER_AT,
     LEVELS_MS,
     BadDelay,
-    Wish,
-    check_wish,
-    parse_wish,
+    DeliveryTime,
+    check_delivery_time,
+    parse_delivery_time,
 )
 
 NOW_MS = 1_800_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wish"),
+    ("name", "text", "delivery_time"),
     [
-        (DELAY, b"500ms", Wish(None, 500)),
-        (DELAY, b"30s", Wish(None, 30_000)),
-        (DELAY, b" 1.5m ", Wish(None, 90_000)),
-        (DELAY, b"2h", Wish(None, 7_200_000)),
-        (DELAY, b"365d", Wish(None, DELAY_MAX_MS)),
-        (DELAY, b"0s", Wish(None, 0)),
-        (DELAY_LEVEL, b"1", Wish(None, 1000)),
-        (DELAY_LEVEL, b"18", Wish(None, 7_200_000)),
-        (DELIVER_AT, b"1893456000000", Wish(1_893_456_000_000, 0)),
-        (DELIVER_AT, b"0", Wish(0, 0)),
-        (DELIVER_AT, b"2030-01-01T00:00:00Z", Wish(1_893_456_000_000, 0)),
-        (DELIVER_AT, b"2030-01-01T02:00:00.5+02:00", Wish(1_893_456_000_500, 0)),
+        (DELAY, b"500ms", DeliveryTime(None, 500)),
+        (DELAY, b"30s", DeliveryTime(None, 30_000)),
+        (DELAY, b" 1.5m ", DeliveryTime(None, 90_000)),
+        (DELAY, b"2h", DeliveryTime(None, 7_200_000)),
+        (DELAY, b"365d", DeliveryTime(None, DELAY_MAX_MS)),
+        (DELAY, b"0s", DeliveryTime(None, 0)),
+        (DELAY_LEVEL, b"1", DeliveryTime(None, 1000)),
+        (DELAY_LEVEL, b"18", DeliveryTime(None, 7_200_000)),
+        (DELIVER_AT, b"1893456000000", DeliveryTime(1_893_456_000_000, 0)),
+        (DELIVER_AT, b"0", DeliveryTime(0, 0)),
+        (DELIVER_AT, b"2030-01-01T00:00:00Z", DeliveryTime(1_893_456_000_000, 0)),
+        (DELIVER_AT, b"2030-01-01T02:00:00.5+02:00", DeliveryTime(1_893_456_000_500, 0)),
     ],
 )
-def test_times_and_delays_are_read(name: str, text: bytes, wish: Wish) -> None:
-    assert parse_wish(name, text) == wish
-    check_wish(wish, wish.at_ms or NOW_MS)
+def test_times_and_delays_are_read(name: str, text: bytes, delivery_time: DeliveryTime) -> None:
+    assert parse_delivery_time(name, text) == delivery_time
+    check_delivery_time(delivery_time, delivery_time.at_ms or NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_times_and_delays_are_read(name: str, text: bytes, wish: Wish) -> None:
 )
 def test_what_makes_no_sense_is_refused(name: str, text: bytes | None) -> None:
     with pytest.raises(BadDelay):
-        parse_wish(name, text)
+        parse_delivery_time(name, text)
 
 
 def test_nothing_is_delayed_for_more_than_a_year() -> None:
-    check_wish(Wish(NOW_MS + DELAY_MAX_MS, 0), NOW_MS)
-    for wish in (Wish(NOW_MS + DELAY_MAX_MS + 1, 0), Wish(None, DELAY_MAX_MS + 1)):
+    check_delivery_time(DeliveryTime(NOW_MS + DELAY_MAX_MS, 0), NOW_MS)
+    for delivery_time in (DeliveryTime(NOW_MS + DELAY_MAX_MS + 1, 0), DeliveryTime(None, DELAY_MAX_MS + 1)):
         with pytest.raises(BadDelay, match="365 days"):
-            check_wish(wish, NOW_MS)
+            check_delivery_time(delivery_time, NOW_MS)
 
 
 def test_levels_are_those_of_rocketmq() -> None:
@@ -72,7 +72,7 @@ def test_levels_are_those_of_rocketmq() -> None:
 @given(name=st.sampled_from(DELAY_HEADERS), text=st.binary(max_size=40))
 def test_any_bytes_are_a_time_or_refused(name: str, text: bytes) -> None:
     try:
-        wish = parse_wish(name, text)
+        delivery_time = parse_delivery_time(name, text)
     except BadDelay:
         return
-    assert wish.due_ms(NOW_MS) >= 0
+    assert delivery_time.due_ms(NOW_MS) >= 0

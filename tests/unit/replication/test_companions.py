@@ -166,11 +166,11 @@ def test_a_follower_is_in_sync_when_it_is_in_both_logs() -> None:
     assert main.leadership is companion.leadership is not None
     main.fetched(FOLLOWER, 7, 1, 0, 0)
     companion.fetched(FOLLOWER, 7, 0, 0, 0)
-    assert main.leadership.wish(0, {FOLLOWER: 7}) is None
+    assert main.leadership.propose_isr(0, {FOLLOWER: 7}) is None
     companion.fetched(FOLLOWER, 7, 1, 0, 0)
-    wish = main.leadership.wish(0, {FOLLOWER: 7})
-    assert wish is not None
-    assert wish.isr == (LEADER, FOLLOWER)
+    proposed = main.leadership.propose_isr(0, {FOLLOWER: 7})
+    assert proposed is not None
+    assert proposed.isr == (LEADER, FOLLOWER)
 
 
 def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:

@@ -12,7 +12,7 @@ from penstock.cluster.image import Place
 from penstock.coordination.store import Op, Put
 from penstock.replication.isr_changes import IsrChange, due_change
 from penstock.replication.keeper import GROUP, IsrKeeper
-from penstock.replication.leadership import IsrWish, Leadership
+from penstock.replication.leadership import Leadership, ProposedIsr
 from penstock.replication.partition import Partition
 from tests.unit.replication.worlds import NODE, World, world_at
 
@@ -82,7 +82,7 @@ async def test_one_outdated_change_keeps_no_other_from_being_written(tmp_path: P
         now_ms, eligible = world.clock.steady_ms(), world.metadata.image.eligible()
         due = [change for one in partitions if (change := due_change(one, now_ms, eligible)) is not None][:5]
         late = due[2]
-        due[2] = late._replace(wish=replace(late.wish, version=late.wish.version - 1))
+        due[2] = late._replace(proposed=replace(late.proposed, version=late.proposed.version - 1))
         await keeper._ask(due)
         image = world.metadata.image
         found = [state.isr for change in due if (state := image.state(change.partition.place)) is not None]
@@ -128,6 +128,6 @@ async def test_an_isr_is_left_alone_if_another_leader_was_elected_before_the_cha
         assert before is not None
         keeper = keeper_of(world)
         lost = cast(Leadership, object())
-        await keeper._ask([IsrChange(partition, lost, IsrWish(isr=(NODE,), version=before.version, joining={}))])
+        await keeper._ask([IsrChange(partition, lost, ProposedIsr(isr=(NODE,), version=before.version, joining={}))])
         assert world.metadata.image.state(partition.place) is before
         assert keeper.shrinks == keeper.grows == 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import PartitionState
-from penstock.replication.leadership import IsrWish, Leadership, Track
+from penstock.replication.leadership import Leadership, ProposedIsr, Track
 
 LEADER, A, B = 1, 2, 3
 LAG_MS = 1000
@@ -120,20 +120,20 @@ def test_who_is_behind_for_too_long_is_to_go() -> None:
     lead = leading()
     fetch(lead, A, 10, now_ms=1500)
     fetch(lead, B, 9, now_ms=1500)
-    assert lead.wish(1000, EPOCHS) is None
-    wish = lead.wish(1001, EPOCHS)
-    assert wish == IsrWish(isr=(LEADER, A), version=7, joining={})
+    assert lead.propose_isr(1000, EPOCHS) is None
+    proposed = lead.propose_isr(1001, EPOCHS)
+    assert proposed == ProposedIsr(isr=(LEADER, A), version=7, joining={})
 
 
 def test_who_has_everything_is_in_sync_however_long_it_is_silent() -> None:
     lead = leading()
     for node in (A, B):
         fetch(lead, node, 10)
-    assert lead.wish(10 * LAG_MS, EPOCHS) is None
+    assert lead.propose_isr(10 * LAG_MS, EPOCHS) is None
     lead.appended(0, 11)
-    wish = lead.wish(10 * LAG_MS, EPOCHS)
-    assert wish is not None
-    assert wish.isr == (LEADER,)
+    proposed = lead.propose_isr(10 * LAG_MS, EPOCHS)
+    assert proposed is not None
+    assert proposed.isr == (LEADER,)
 
 
 def test_an_offline_follower_leaves_the_isr_of_an_idle_partition() -> None:
@@ -142,9 +142,9 @@ def test_an_offline_follower_leaves_the_isr_of_an_idle_partition() -> None:
     for node in (A, B):
         fetch(lead, node, 10, now_ms=0)
     online = {A: EPOCHS[A]}
-    assert lead.wish(LAG_MS, online) is None, "it has as long as one that lags"
-    assert lead.wish(LAG_MS + 1, online) == IsrWish(isr=(LEADER, A), version=7, joining={})
-    assert lead.wish(100 * LAG_MS, EPOCHS) is None, "one that is registered and silent lacks nothing"
+    assert lead.propose_isr(LAG_MS, online) is None, "it has as long as one that lags"
+    assert lead.propose_isr(LAG_MS + 1, online) == ProposedIsr(isr=(LEADER, A), version=7, joining={})
+    assert lead.propose_isr(100 * LAG_MS, EPOCHS) is None, "one that is registered and silent lacks nothing"
 
 
 def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
@@ -153,7 +153,7 @@ def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
     for moment in range(1, 100):
         lead.appended(0, moment * 10)
         fetch(lead, A, (moment - 1) * 10, now_ms=moment * 100)
-        assert lead.wish(moment * 100, EPOCHS) is None
+        assert lead.propose_isr(moment * 100, EPOCHS) is None
 
 
 def test_who_is_slower_than_the_producers_is_to_go_in_the_end() -> None:
@@ -162,7 +162,7 @@ def test_who_is_slower_than_the_producers_is_to_go_in_the_end() -> None:
     for moment in range(1, 100):
         lead.appended(0, moment * 10)
         fetch(lead, A, moment * 5, now_ms=moment * 100)
-        if lead.wish(moment * 100, EPOCHS) is not None:
+        if lead.propose_isr(moment * 100, EPOCHS) is not None:
             gone_ms = moment * 100
             break
     assert gone_ms is not None
@@ -172,11 +172,11 @@ def test_who_is_slower_than_the_producers_is_to_go_in_the_end() -> None:
 def test_until_it_is_known_that_one_has_gone_it_counts() -> None:
     lead = leading()
     fetch(lead, A, 10)
-    wish = lead.wish(LAG_MS + 1, EPOCHS)
-    assert wish is not None
-    lead.asks(wish)
+    proposed = lead.propose_isr(LAG_MS + 1, EPOCHS)
+    assert proposed is not None
+    lead.isr_proposed(proposed)
     assert mark(lead) == 0
-    lead.answered(wish, is_outdated=False)
+    lead.isr_decided(proposed, is_outdated=False)
     assert mark(lead) == 0
     lead.follow(state(LEADER, A, version=8), LAG_MS + 1)
     assert mark(lead) == 10
@@ -189,27 +189,27 @@ def test_who_has_all_that_is_committed_may_join_in_the_life_in_which_it_was_seen
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 9)
-    assert lead.wish(1, EPOCHS) is None
+    assert lead.propose_isr(1, EPOCHS) is None
     fetch(lead, B, 10)
-    assert lead.wish(1, EPOCHS) == IsrWish(isr=(LEADER, A, B), version=7, joining={B: EPOCHS[B]})
-    assert lead.wish(1, {A: 20, B: 31}) is None, "it is registered anew since"
-    assert lead.wish(1, {A: 20}) is None, "it is gone"
+    assert lead.propose_isr(1, EPOCHS) == ProposedIsr(isr=(LEADER, A, B), version=7, joining={B: EPOCHS[B]})
+    assert lead.propose_isr(1, {A: 20, B: 31}) is None, "it is registered anew since"
+    assert lead.propose_isr(1, {A: 20}) is None, "it is gone"
 
 
 def test_nobody_joins_before_it_has_what_the_leader_began_with() -> None:
     """What was there before this epoch may be committed already, though this leader does not know it."""
     lead = leading(LEADER, A, mark=3)
     fetch(lead, B, 9)
-    assert lead.wish(1, EPOCHS) is None
+    assert lead.propose_isr(1, EPOCHS) is None
 
 
 def test_who_is_about_to_join_counts_at_once() -> None:
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 10)
-    wish = lead.wish(1, EPOCHS)
-    assert wish is not None
-    lead.asks(wish)
+    proposed = lead.propose_isr(1, EPOCHS)
+    assert proposed is not None
+    lead.isr_proposed(proposed)
     lead.appended(0, 20)
     fetch(lead, A, 20)
     assert mark(lead) == 10, "it may be in the ISR, and elected, any moment"
@@ -221,10 +221,10 @@ def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 10)
-    wish = lead.wish(1, EPOCHS)
-    assert wish is not None
-    lead.asks(wish)
-    lead.answered(wish, is_outdated=False)
+    proposed = lead.propose_isr(1, EPOCHS)
+    assert proposed is not None
+    lead.isr_proposed(proposed)
+    lead.isr_decided(proposed, is_outdated=False)
     lead.appended(0, 20)
     fetch(lead, A, 20)
     assert mark(lead) == 10
@@ -235,14 +235,14 @@ def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written
 def test_one_change_at_a_time_and_none_on_what_is_known_to_be_old() -> None:
     lead = leading()
     fetch(lead, A, 10)
-    wish = lead.wish(LAG_MS + 1, EPOCHS)
-    assert wish is not None
-    lead.asks(wish)
-    assert lead.wish(LAG_MS + 2, EPOCHS) is None
-    lead.answered(wish, is_outdated=True)
-    assert lead.wish(LAG_MS + 3, EPOCHS) is None
+    proposed = lead.propose_isr(LAG_MS + 1, EPOCHS)
+    assert proposed is not None
+    lead.isr_proposed(proposed)
+    assert lead.propose_isr(LAG_MS + 2, EPOCHS) is None
+    lead.isr_decided(proposed, is_outdated=True)
+    assert lead.propose_isr(LAG_MS + 3, EPOCHS) is None
     lead.follow(state(version=8), LAG_MS + 4)
-    again = lead.wish(LAG_MS + 4, EPOCHS)
+    again = lead.propose_isr(LAG_MS + 4, EPOCHS)
     assert again is not None
     assert again.version == 8
 
@@ -250,12 +250,12 @@ def test_one_change_at_a_time_and_none_on_what_is_known_to_be_old() -> None:
 def test_if_only_the_one_that_was_to_join_is_gone_it_is_tried_again() -> None:
     lead = leading(LEADER, A)
     fetch(lead, B, 10)
-    wish = lead.wish(1, EPOCHS)
-    assert wish is not None
-    lead.asks(wish)
-    lead.answered(wish, is_outdated=False)
+    proposed = lead.propose_isr(1, EPOCHS)
+    assert proposed is not None
+    lead.isr_proposed(proposed)
+    lead.isr_decided(proposed, is_outdated=False)
     lead.fetched(B, 31, 0, 10, 2)
-    again = lead.wish(3, {**EPOCHS, B: 31})
+    again = lead.propose_isr(3, {**EPOCHS, B: 31})
     assert again is not None
     assert again.joining == {B: 31}
 
@@ -268,11 +268,11 @@ def test_replicas_that_are_added_and_taken_away_are_followed() -> None:
     lead.follow(replace(state(LEADER, A, version=8), replicas=(LEADER, A, B, 4)), 5)
     lead.fetched(4, 40, 0, 10, 5)
     fetch(lead, A, 10)
-    wish = lead.wish(6, {**EPOCHS, 4: 40})
-    assert wish is not None
-    assert wish.isr == (LEADER, A, 4)
+    proposed = lead.propose_isr(6, {**EPOCHS, 4: 40})
+    assert proposed is not None
+    assert proposed.isr == (LEADER, A, 4)
     lead.follow(replace(state(LEADER, A, version=9), replicas=(LEADER, A)), 7)
-    assert lead.wish(8, {**EPOCHS, 4: 40}) is None
+    assert lead.propose_isr(8, {**EPOCHS, 4: 40}) is None
     assert not lead.fetched(4, 40, 0, 10, 9)
 
 
@@ -286,14 +286,14 @@ def test_in_sync_means_in_all_logs() -> None:
     assert mark(lead, 1) == 0
     fetch(lead, A, 10, track=1)
     fetch(lead, B, 10)
-    assert lead.wish(1, EPOCHS) is None
+    assert lead.propose_isr(1, EPOCHS) is None
     fetch(lead, B, 10, track=1)
-    wish = lead.wish(1, EPOCHS)
-    assert wish is not None
+    proposed = lead.propose_isr(1, EPOCHS)
+    assert proposed is not None
     lead.follow(state(version=8), 1)
     lead.appended(1, 11)
     fetch(lead, A, 11, LAG_MS * 5, track=1)
-    gone = lead.wish(LAG_MS * 5, EPOCHS)
+    gone = lead.propose_isr(LAG_MS * 5, EPOCHS)
     assert gone is not None
     assert gone.isr == (LEADER, A)
 

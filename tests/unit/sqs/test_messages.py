@@ -15,7 +15,7 @@ from penstock.sqs import errors
 from penstock.sqs.digests import Attribute, md5_of_attributes, md5_of_body
 from penstock.sqs.errors import SqsError
 from penstock.sqs.message_attributes import Filter, from_headers, read_attributes, shown, to_headers
-from penstock.sqs.receiving import Wish, shown_message
+from penstock.sqs.receiving import AttributeSelection, shown_message
 from penstock.sqs.sending import read_message, sequence_number, told_of, too_long
 
 ALL = Filter.of(["All"])
@@ -290,7 +290,7 @@ def test_sequence_numbers_have_twenty_digits_and_grow_with_the_offset(places: li
 
 
 def test_a_message_shows_its_body_its_receipt_and_nothing_else_unless_asked() -> None:
-    found = shown_message(STANDARD, delivered("é".encode(), [("a", b"b")]), Wish())
+    found = shown_message(STANDARD, delivered("é".encode(), [("a", b"b")]), AttributeSelection())
     assert found == {
         "MessageId": "an-id",
         "ReceiptHandle": Receipt(bytes(16), 2, 41, "h.1").to_handle(),
@@ -308,8 +308,8 @@ def test_all_system_attributes_are_shown_to_whoever_wants_all() -> None:
         ("penstock-trace", b"Root=1"),
         ("penstock-source-arn", b"arn:aws:sqs:us-east-1:000000000000:jobs.fifo"),
     ]
-    wish = Wish(system=ALL, region="eu-west-1")
-    found = shown_message(FIFO, delivered(b"x", headers, key=b"g"), wish)
+    selection = AttributeSelection(system=ALL, region="eu-west-1")
+    found = shown_message(FIFO, delivered(b"x", headers, key=b"g"), selection)
     assert found["Attributes"] == {
         "SenderId": "me",
         "SentTimestamp": "77",
@@ -321,31 +321,35 @@ def test_all_system_attributes_are_shown_to_whoever_wants_all() -> None:
         "AWSTraceHeader": "Root=1",
         "DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:000000000000:jobs.fifo",
     }
-    plain = shown_message(STANDARD, delivered(b"x"), wish)["Attributes"]
+    plain = shown_message(STANDARD, delivered(b"x"), selection)["Attributes"]
     assert plain == {
         "SenderId": "000000000000",
         "SentTimestamp": "500",
         "ApproximateReceiveCount": "3",
         "ApproximateFirstReceiveTimestamp": "1000",
     }
-    some = Wish(system=Filter.of(["SenderId", "SentTimestamp", "AWSTraceHeader"]))
+    some = AttributeSelection(system=Filter.of(["SenderId", "SentTimestamp", "AWSTraceHeader"]))
     assert sorted(shown_message(STANDARD, delivered(b"x"), some)["Attributes"]) == ["SenderId", "SentTimestamp"]
-    assert "Attributes" not in shown_message(STANDARD, delivered(b"x"), Wish(system=Filter.of(["AWSTraceHeader"])))
+    assert "Attributes" not in shown_message(
+        STANDARD, delivered(b"x"), AttributeSelection(system=Filter.of(["AWSTraceHeader"]))
+    )
 
 
 def test_the_digest_is_that_of_the_attributes_that_are_shown() -> None:
-    found = shown_message(STANDARD, delivered(b"x", [("a", b"1"), ("b", b"2")]), Wish(attributes=Filter.of(["b"])))
+    found = shown_message(
+        STANDARD, delivered(b"x", [("a", b"1"), ("b", b"2")]), AttributeSelection(attributes=Filter.of(["b"]))
+    )
     assert found["MessageAttributes"] == {"b": {"StringValue": "2", "DataType": "String"}}
     assert found["MD5OfMessageAttributes"] == md5_of_attributes([Attribute("b", "String", b"2")])
 
 
 @pytest.mark.parametrize(("value", "is_xml"), [(b"\xff\xfe", False), (b"\xff\xfe", True), (b"\x00", True)])
 def test_a_body_that_is_no_text_is_shown_in_base64_and_says_so(value: bytes, is_xml: bool) -> None:
-    found = shown_message(STANDARD, delivered(value), Wish(is_xml=is_xml))
+    found = shown_message(STANDARD, delivered(value), AttributeSelection(is_xml=is_xml))
     assert base64.b64decode(found["Body"]) == value
     assert found["MD5OfBody"] == md5_of_body(found["Body"].encode()), "SDKs check what they see"
     assert found["Attributes"] == {"PenstockBodyEncoding": "base64"}
 
 
 def test_json_can_carry_what_xml_cannot() -> None:
-    assert shown_message(STANDARD, delivered(b"\x00"), Wish())["Body"] == "\x00"
+    assert shown_message(STANDARD, delivered(b"\x00"), AttributeSelection())["Body"] == "\x00"

@@ -82,7 +82,7 @@ class Copier:
                 if copied >= MESSAGES_MAX:
                     looked_to = found.offset
                     break
-                due_ms = found.wish.due_ms(self._taken_in_ms(found.offset, now_ms))
+                due_ms = found.delivery_time.due_ms(self._taken_in_ms(found.offset, now_ms))
                 if size + len(found.raw) > COPY_BYTES_MAX and messages:
                     commands.append(Copy(messages, found.offset, now_ms))
                     messages, size = [], 0

@@ -28,7 +28,9 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
     except PenstockError as error:
         answer(error)
         return
-    wish = service.wish(queue, request.holder, request.max_messages, request.visibility_ms, request.repeat)
+    receive_request = service.receive_request(
+        queue, request.holder, request.max_messages, request.visibility_ms, request.repeat
+    )
 
     def answer_or_undo(reply: list[Delivered] | PenstockError) -> None:
         if call.is_gone and not isinstance(reply, PenstockError):
@@ -36,4 +38,4 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
         else:
             answer(reply)
 
-    service.receivers.visit(request.node_id, request.ticket, queue, wish, request.wait_ms, answer_or_undo)
+    service.receivers.visit(request.node_id, request.ticket, queue, receive_request, request.wait_ms, answer_or_undo)

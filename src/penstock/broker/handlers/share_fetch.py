@@ -213,8 +213,10 @@ class _Fetching:
             return
         self._unready |= not found.is_ready(key.group_id)
         is_strict = request.share_acquire_mode == RECORD_LIMIT
-        wish = found.wish(key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict)
-        found.acquire(wish, partial(self._on_acquired, place, found))
+        receive_request = found.receive_request(
+            key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict
+        )
+        found.acquire(receive_request, partial(self._on_acquired, place, found))
 
     def _on_acquired(self, place: Place, found: SharePartition, reply: Ranges | PenstockError) -> None:
         if isinstance(reply, PenstockError):
@@ -289,8 +291,10 @@ class _Fetching:
         waiter = waiters.get(place[0])
         if waiter is None:
             is_strict = self._request.share_acquire_mode == RECORD_LIMIT
-            wish = found.wish(key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict)
-            waiter = waiters[place[0]] = ShareWaiter(wish)
+            receive_request = found.receive_request(
+                key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict
+            )
+            waiter = waiters[place[0]] = ShareWaiter(receive_request)
             waiter.take = partial(self._on_found, place[0], waiter)
         self._parked.append((found, waiter))
         if found.delivery is not None:

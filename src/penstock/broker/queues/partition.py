@@ -37,7 +37,7 @@ TakeMessages = Callable[[list[Delivered] | PenstockError], None]
 TakeErrors = Callable[[Sequence[PenstockError | None] | PenstockError], None]
 
 
-class Wish(NamedTuple):
+class ReceiveRequest(NamedTuple):
     """What somebody wants of a group, at whatever partition it is."""
 
     group: str
@@ -59,10 +59,10 @@ class Wish(NamedTuple):
 class Waiter:
     """Somebody who waits for messages, maybe at several partitions: whichever has some first gives them."""
 
-    __slots__ = ("is_busy", "is_open", "missed", "take", "wish")
+    __slots__ = ("is_busy", "is_open", "missed", "receive_request", "take")
 
-    def __init__(self, wish: Wish, take: Callable[[list[Delivered]], None]) -> None:
-        self.wish = wish
+    def __init__(self, receive_request: ReceiveRequest, take: Callable[[list[Delivered]], None]) -> None:
+        self.receive_request = receive_request
         self.take = take
         self.is_open = True
         self.is_busy = False
@@ -72,11 +72,11 @@ class Waiter:
 
     def ask(self, partition: "QueuePartition", then: Callable[[Any], None]) -> None:
         """Have a partition see what there is."""
-        partition.receive(self.wish, then)
+        partition.receive(self.receive_request, then)
 
     def give_back(self, partition: "QueuePartition", found: Any) -> None:
         """What a partition found has come too late."""
-        partition.undo(self.wish.group, found)
+        partition.undo(self.receive_request.group, found)
 
 
 class _Group:
@@ -122,27 +122,27 @@ class QueuePartition:
         """The time that deadlines of messages are measured by."""
         return self.runtime.now_ms
 
-    def _group(self, wish: Wish) -> _Group:
-        key = wish.group, wish.is_stable
+    def _group(self, receive_request: ReceiveRequest) -> _Group:
+        key = receive_request.group, receive_request.is_stable
         group = self._groups.get(key)
         if group is None:
-            window = Window(self.partition, stable=wish.is_stable)
+            window = Window(self.partition, stable=receive_request.is_stable)
             group = self._groups[key] = _Group(window)
         group.is_used = True
         return group
 
     # -- acquiring
 
-    def acquire(self, wish: Wish, then: TakeRanges) -> None:
+    def acquire(self, receive_request: ReceiveRequest, then: TakeRanges) -> None:
         """Take messages in hand; which they are is told when that is committed. Nothing, if there are none now."""
-        self._look(wish, then, 0)
+        self._look(receive_request, then, 0)
 
-    def _look(self, wish: Wish, then: TakeRanges, rounds: int) -> None:
-        group = self._group(wish)
+    def _look(self, receive_request: ReceiveRequest, then: TakeRanges, rounds: int) -> None:
+        group = self._group(receive_request)
         try:
-            command = self._next_command(wish, group, rounds)
+            command = self._next_command(receive_request, group, rounds)
         except ColdRead as cold:
-            self._warm(cold, lambda: self._look(wish, then, rounds), then)
+            self._warm(cold, lambda: self._look(receive_request, then, rounds), then)
             return
         except PenstockError as error:
             then(error)
@@ -150,23 +150,25 @@ class QueuePartition:
         if command is None:
             then(())
         else:
-            self.runtime.submit(command, lambda reply: self._on_acquired(wish, then, rounds, command, reply))
+            self.runtime.submit(
+                command, lambda reply: self._on_acquired(receive_request, then, rounds, command, reply)
+            )
 
-    def _next_command(self, wish: Wish, group: _Group, rounds: int) -> Acquire | None:
+    def _next_command(self, receive_request: ReceiveRequest, group: _Group, rounds: int) -> Acquire | None:
         """What to ask the machine; None if there is nothing that it could give. Raises ColdRead."""
         start = self.partition.log.start_offset
-        delivery = self.machine.group(wish.group)
+        delivery = self.machine.group(receive_request.group)
         if delivery is not None and delivery.start < start:
-            self.runtime.tell(Trimmed(wish.group, start))
+            self.runtime.tell(Trimmed(receive_request.group, start))
         end = max(start, delivery.end) if delivery is not None else start
-        window, settings = group.window, wish.settings
+        window, settings = group.window, receive_request.settings
         window.seek(end)
-        count = window_of(wish.max_messages) if settings.is_fifo else wish.max_messages
+        count = window_of(receive_request.max_messages) if settings.is_fifo else receive_request.max_messages
         if rounds:
             count = max(LOOK_ON, count)
         window.fill(count)
-        delay_ms = None if wish.is_plain else wish.delay_ms
-        whole_max = settings.in_flight_max if wish.whole_ranges else 0
+        delay_ms = None if receive_request.is_plain else receive_request.delay_ms
+        whole_max = settings.in_flight_max if receive_request.whole_ranges else 0
         ahead = window.fresh(count, delay_ms, with_groups=settings.is_fifo, whole_max=whole_max)
         now_ms = self.now_ms
         group.next_due_ms = min([fresh.due_ms for fresh in ahead.fresh]) if ahead.fresh else None
@@ -176,35 +178,37 @@ class QueuePartition:
         # Of messages that say themselves when they are due, those behind may be due before.
         has_more = ahead.are_varied and ahead.end < window.limit
         passes_on = not ahead.fresh and ahead.end > end  # what lies there is no message
-        if not (is_ready or is_due or has_more or passes_on or wish.repeat):
+        if not (is_ready or is_due or has_more or passes_on or receive_request.repeat):
             return None
         return Acquire(
-            wish.group,
-            wish.holder,
-            wish.max_messages,
-            wish.visibility_ms,
+            receive_request.group,
+            receive_request.holder,
+            receive_request.max_messages,
+            receive_request.visibility_ms,
             ahead.fresh,
             ahead.end,
             end,
-            wish.max_bytes,
-            wish.whole_ranges,
+            receive_request.max_bytes,
+            receive_request.whole_ranges,
             has_more,
-            wish.repeat,
+            receive_request.repeat,
             settings,
         )
 
-    def _on_acquired(self, wish: Wish, then: TakeRanges, rounds: int, command: Acquire, reply: Any) -> None:
+    def _on_acquired(
+        self, receive_request: ReceiveRequest, then: TakeRanges, rounds: int, command: Acquire, reply: Any
+    ) -> None:
         if reply or isinstance(reply, PenstockError):
             then(reply)
             return
-        delivery = self.machine.group(wish.group)
+        delivery = self.machine.group(receive_request.group)
         has_moved = delivery is not None and delivery.end > command.fresh_from
         if not has_moved or self.is_closed:
             then(())
         elif rounds % ROUNDS_MAX == ROUNDS_MAX - 1:
-            self._timer(0, lambda: self._look(wish, then, rounds + 1))
+            self._timer(0, lambda: self._look(receive_request, then, rounds + 1))
         else:
-            self._look(wish, then, rounds + 1)
+            self._look(receive_request, then, rounds + 1)
 
     def _warm(self, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
         """Have something read from the device on a thread, and go on."""
@@ -223,35 +227,35 @@ class QueuePartition:
 
     # -- messages
 
-    def receive(self, wish: Wish, then: TakeMessages) -> None:
+    def receive(self, receive_request: ReceiveRequest, then: TakeMessages) -> None:
         """As `acquire`, with the messages themselves."""
-        self.acquire(wish, lambda ranges: self._on_ranges(wish, then, ranges))
+        self.acquire(receive_request, lambda ranges: self._on_ranges(receive_request, then, ranges))
 
-    def _on_ranges(self, wish: Wish, then: TakeMessages, ranges: Ranges | PenstockError) -> None:
+    def _on_ranges(self, receive_request: ReceiveRequest, then: TakeMessages, ranges: Ranges | PenstockError) -> None:
         if isinstance(ranges, PenstockError):
             then(ranges)
             return
-        window = self._group(wish).window
+        window = self._group(receive_request).window
         found: list[Delivered] = []
         missing: list[Acknowledgement] = []
         try:
             for acquired in ranges:
                 for offset in range(acquired.first, acquired.last + 1):
-                    message = window.message(offset) or self._back.message(offset, stable=wish.is_stable)
+                    message = window.message(offset) or self._back.message(offset, stable=receive_request.is_stable)
                     if message is not None:
-                        found.append(self.delivered(message, wish.holder, acquired))
+                        found.append(self.delivered(message, receive_request.holder, acquired))
                     else:  # compaction or retention took it: there is nothing left to be done
-                        missing.append(Acknowledgement(offset, offset, wish.holder, AckType.DONE))
+                        missing.append(Acknowledgement(offset, offset, receive_request.holder, AckType.DONE))
         except ColdRead as cold:
-            self._warm(cold, lambda: self._on_ranges(wish, then, ranges), then)
+            self._warm(cold, lambda: self._on_ranges(receive_request, then, ranges), then)
             return
         except PenstockError as error:
             then(error)
             return
         if missing:
-            self.runtime.tell(Acknowledge(wish.group, tuple(missing), wish.settings))
+            self.runtime.tell(Acknowledge(receive_request.group, tuple(missing), receive_request.settings))
             if not found:  # in a turn of its own: there may be any number of such
-                self._timer(0, lambda: self.receive(wish, then))
+                self._timer(0, lambda: self.receive(receive_request, then))
                 return
         then(found)
 
@@ -293,13 +297,13 @@ class QueuePartition:
 
     def park(self, waiter: Waiter) -> None:
         """Give a waiter the first messages that there are for it."""
-        group = self._group(waiter.wish)
+        group = self._group(waiter.receive_request)
         group.parked[waiter] = None
         if group.ticket is None and not group.is_looking:
             self._look_at(group)  # something may have come since it was looked
 
     def unpark(self, waiter: Waiter) -> None:
-        group = self._groups.get((waiter.wish.group, waiter.wish.is_stable))
+        group = self._groups.get((waiter.receive_request.group, waiter.receive_request.is_stable))
         if group is not None:
             group.parked.pop(waiter, None)
             if not group.parked:
@@ -329,7 +333,7 @@ class QueuePartition:
         if waiter is None:
             group.is_looking = False
             for busy in group.parked:
-                busy.missed.append(partial(self.look_soon, busy.wish.group))
+                busy.missed.append(partial(self.look_soon, busy.receive_request.group))
             return
         waiter.is_busy = True
         group.seen = readable_to(self.partition, stable=False)
@@ -355,7 +359,7 @@ class QueuePartition:
         if not isinstance(reply, PenstockError) and group.seen != readable_to(self.partition, stable=False):
             self._look_at(group)  # the look took a while, and something has come meanwhile
         else:
-            self._wait(group, waiter.wish.group)
+            self._wait(group, waiter.receive_request.group)
 
     def _wait(self, group: _Group, name: str) -> None:
         """Until there is something new, or something is due."""

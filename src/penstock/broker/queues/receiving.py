@@ -12,7 +12,7 @@ from typing import Final
 from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.outcome import Outcome
-from penstock.broker.queues.partition import QueuePartition, TakeMessages, Waiter, Wish
+from penstock.broker.queues.partition import QueuePartition, ReceiveRequest, TakeMessages, Waiter
 from penstock.broker.queues.remote import Colleagues
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import NoSuchQueue, Queue
@@ -53,9 +53,11 @@ class Receivers:
         self._seen = image().topics
         hosting.on_ready.append(self._on_ready)
 
-    def receive(self, queue: Queue, wish: Wish, wait_ms: int, then: Outcome[list[Delivered]]) -> "Receiving":
+    def receive(
+        self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: Outcome[list[Delivered]]
+    ) -> "Receiving":
         """Messages for a client of this broker; none, if none have come when the time is up."""
-        receiving = Receiving(self, next(self._tickets), queue, wish, wait_ms, then)
+        receiving = Receiving(self, next(self._tickets), queue, receive_request, wait_ms, then)
         receiving.start()
         return receiving
 
@@ -114,15 +116,17 @@ class Receivers:
 
     # -- those who wait at other brokers
 
-    def visit(self, node: int, ticket: int, queue: Queue, wish: Wish, wait_ms: int, then: TakeMessages) -> None:
+    def visit(
+        self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: TakeMessages
+    ) -> None:
         """What there is on the partitions led here for a client of another broker; what comes later is sent there."""
 
         def on_tried(found: list[Delivered] | PenstockError) -> None:
             if not found and wait_ms > 0:
-                self._visitors[node, ticket] = _Visitor(self, node, ticket, queue, wish, wait_ms)
+                self._visitors[node, ticket] = _Visitor(self, node, ticket, queue, receive_request, wait_ms)
             then(found)
 
-        Trying(self.in_turn(queue), wish, on_tried).go_on()
+        Trying(self.in_turn(queue), receive_request, on_tried).go_on()
 
     def leave(self, node: int, ticket: int) -> None:
         """Nobody waits there any more."""
@@ -137,9 +141,11 @@ class Receivers:
 class Trying:
     """Looks at partitions one after another, until there are as many messages as are wanted."""
 
-    def __init__(self, partitions: Iterable[QueuePartition], wish: Wish, then: TakeMessages) -> None:
+    def __init__(
+        self, partitions: Iterable[QueuePartition], receive_request: ReceiveRequest, then: TakeMessages
+    ) -> None:
         self._partitions: Iterator[QueuePartition] = iter(partitions)
-        self._wish = wish
+        self._receive_request = receive_request
         self._then = then
         self._found: list[Delivered] = []
         self._error: PenstockError | None = None
@@ -147,10 +153,12 @@ class Trying:
     def go_on(self) -> None:
         partition = next(self._partitions, None)
         if partition is not None:
-            wish = self._wish
+            receive_request = self._receive_request
             if self._found:
-                wish = wish._replace(max_messages=wish.max_messages - len(self._found))
-            partition.receive(wish, self._on_reply)
+                receive_request = receive_request._replace(
+                    max_messages=receive_request.max_messages - len(self._found)
+                )
+            partition.receive(receive_request, self._on_reply)
         elif self._error is not None and not self._found:
             self._then(self._error)
         else:
@@ -161,7 +169,7 @@ class Trying:
             self._error = reply
         else:
             self._found += reply
-            if len(self._found) >= self._wish.max_messages:
+            if len(self._found) >= self._receive_request.max_messages:
                 self._then(self._found)
                 return
         self.go_on()
@@ -171,12 +179,18 @@ class Receiving:
     """One request for messages of a queue."""
 
     def __init__(
-        self, desk: Receivers, ticket: int, queue: Queue, wish: Wish, wait_ms: int, then: Outcome[list[Delivered]]
+        self,
+        desk: Receivers,
+        ticket: int,
+        queue: Queue,
+        receive_request: ReceiveRequest,
+        wait_ms: int,
+        then: Outcome[list[Delivered]],
     ) -> None:
         self._desk = desk
         self.ticket: Final = ticket
         self.queue: Final = queue
-        self._wish = wish
+        self._receive_request = receive_request
         self._until_ms = desk.clock.steady_ms() + wait_ms
         self._wait_ms = wait_ms
         self._then: Outcome[list[Delivered]] | None = then
@@ -190,14 +204,14 @@ class Receiving:
     @property
     def holder(self) -> str:
         """Under which name it takes messages in hand."""
-        return self._wish.holder
+        return self._receive_request.holder
 
     def start(self) -> None:
         found = self._desk.in_turn(self.queue)
         if len(found) == 1:
-            found[0].receive(self._wish, self._on_tried)
+            found[0].receive(self._receive_request, self._on_tried)
         else:
-            Trying(found, self._wish, self._on_tried).go_on()
+            Trying(found, self._receive_request, self._on_tried).go_on()
 
     def _on_tried(self, reply: list[Delivered] | PenstockError) -> None:
         if isinstance(reply, PenstockError):
@@ -222,7 +236,7 @@ class Receiving:
             self._finish([])
             return
         node = self._left.pop(0)
-        self._desk.colleagues.receive(node, self.queue, self._wish, 0, self.ticket, self._on_asked)
+        self._desk.colleagues.receive(node, self.queue, self._receive_request, 0, self.ticket, self._on_asked)
 
     def _on_asked(self, reply: list[Delivered] | PenstockError) -> None:
         if reply and not isinstance(reply, PenstockError):
@@ -235,7 +249,7 @@ class Receiving:
     # -- somebody who waits
 
     def _wait(self) -> None:
-        self.waiter = Waiter(self._wish, self._take)
+        self.waiter = Waiter(self._receive_request, self._take)
         self._desk.keep(self)
         self._stop_timer = self._desk.timer(self._wait_ms / 1000, lambda: self._finish([]))
         self.refresh()
@@ -266,7 +280,7 @@ class Receiving:
             elif reply:
                 self._take(reply)
 
-        self._desk.colleagues.receive(node, self.queue, self._wish, wait_ms, self.ticket, on_answer)
+        self._desk.colleagues.receive(node, self.queue, self._receive_request, wait_ms, self.ticket, on_answer)
 
     def _take(self, messages: list[Delivered]) -> None:
         if not self.take(messages):
@@ -316,12 +330,14 @@ class Receiving:
 class _Visitor:
     """A client of another broker that waits at the partitions led here."""
 
-    def __init__(self, desk: Receivers, node: int, ticket: int, queue: Queue, wish: Wish, wait_ms: int) -> None:
+    def __init__(
+        self, desk: Receivers, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
+    ) -> None:
         self._desk = desk
         self._node = node
         self._ticket = ticket
         self.queue: Final = queue
-        self.waiter = Waiter(wish, self._send)
+        self.waiter = Waiter(receive_request, self._send)
         self._stop_timer = desk.timer(wait_ms / 1000, lambda: desk.leave(node, ticket))
         for partition in desk.hosting.of_topic(queue.topic_id):
             partition.park(self.waiter)

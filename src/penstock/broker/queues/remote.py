@@ -12,7 +12,7 @@ from penstock.broker.queues.messages import (
     QueueUnavailable,
     Sent,
 )
-from penstock.broker.queues.partition import TakeErrors, TakeMessages, Wish
+from penstock.broker.queues.partition import ReceiveRequest, TakeErrors, TakeMessages
 from penstock.broker.queues.peeking import Glimpse, Peek, Peeked, TakeGlimpse
 from penstock.broker.queues.sending import TakeSent
 from penstock.client.errors import ConnectionFailed, ConnectionLost
@@ -132,15 +132,17 @@ class Colleagues:
 
         self._ask(node, request, _reader(then, read))
 
-    def receive(self, node: int, queue: Queue, wish: Wish, wait_ms: int, ticket: int, then: TakeMessages) -> None:
+    def receive(
+        self, node: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, ticket: int, then: TakeMessages
+    ) -> None:
         """What there is now; for `wait_ms`, what comes later is sent to this broker under the ticket."""
         request = QueueReceiveRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
-            holder=wish.holder,
-            max_messages=wish.max_messages,
-            visibility_ms=wish.visibility_ms,
-            repeat=wish.repeat,
+            holder=receive_request.holder,
+            max_messages=receive_request.max_messages,
+            visibility_ms=receive_request.visibility_ms,
+            repeat=receive_request.repeat,
             wait_ms=wait_ms,
             node_id=self.node_id,
             ticket=ticket,

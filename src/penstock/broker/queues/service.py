@@ -22,7 +22,7 @@ from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.moving import Carrier
 from penstock.broker.queues.outcome import Outcome
-from penstock.broker.queues.partition import QueuePartition, Wish
+from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.peeking import QueuePeeks
 from penstock.broker.queues.receiving import Receivers
 from penstock.broker.queues.reclaiming import Reclaimer
@@ -224,9 +224,11 @@ class QueueService:
 
         Whoever cancels what it waits for gets none, and none are lost to others.
         """
-        wish = self.wish(queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id))
+        receive_request = self.receive_request(
+            queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id)
+        )
         outcome: Outcome[list[Delivered]] = Outcome()
-        receiving = self.receivers.receive(queue, wish, wait_ms, outcome)
+        receiving = self.receivers.receive(queue, receive_request, wait_ms, outcome)
         return outcome.result(receiving.cancel)
 
     def undo_of(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
@@ -253,8 +255,10 @@ class QueueService:
         digest = hashlib.sha256(f"{queue.name}/{attempt_id}".encode()).hexdigest()
         return f"attempt.{digest[:ATTEMPT_CHARS]}"
 
-    def wish(self, queue: Queue, holder: str, max_messages: int, visibility_ms: int, repeat: bool) -> Wish:
-        return Wish(
+    def receive_request(
+        self, queue: Queue, holder: str, max_messages: int, visibility_ms: int, repeat: bool
+    ) -> ReceiveRequest:
+        return ReceiveRequest(
             group=queue.name,
             holder=holder,
             max_messages=max_messages,

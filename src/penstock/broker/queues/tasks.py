@@ -20,7 +20,7 @@ from penstock.broker.queues.messages import (
     NoSuchMoveTask,
 )
 from penstock.broker.queues.outcome import Outcome
-from penstock.broker.queues.partition import QueuePartition, Wish
+from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
@@ -164,14 +164,14 @@ class MoveTasks:
         rate = task.per_second / len(topic.partitions) if topic is not None else 0
         # Nothing that is moved back counts as a delivery that was one too many.
         settings = self._settings_of(queue)._replace(max_deliveries=0)
-        wish = Wish(queue.name, f"move-{task.handle}", AT_ONCE, HELD_MS, settings)
+        receive_request = ReceiveRequest(queue.name, f"move-{task.handle}", AT_ONCE, HELD_MS, settings)
         if rate:
-            wish = wish._replace(max_messages=max(1, min(AT_ONCE, int(rate))))
+            receive_request = receive_request._replace(max_messages=max(1, min(AT_ONCE, int(rate))))
         if partition.is_closed:
             return
         # Whoever led before may have had some in hand.
         given: Outcome[object] = Outcome()
-        partition.runtime.submit(ReleaseHolder(queue.name, wish.holder, True), given)
+        partition.runtime.submit(ReleaseHolder(queue.name, receive_request.holder, True), given)
         await _answered(given)
         while not partition.is_closed:
             self._busy.discard(partition)
@@ -181,7 +181,7 @@ class MoveTasks:
                 continue
             self._busy.add(partition)
             outcome: Outcome[list[Delivered]] = Outcome()
-            partition.receive(wish, outcome)
+            partition.receive(receive_request, outcome)
             messages: list[Delivered] = await _answered(outcome)
             if not messages:
                 self._busy.discard(partition)

@@ -14,14 +14,14 @@ from penstock.sqs.call import Call, Finished, Outcome, Result, then
 from penstock.sqs.checks import Params
 from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S, Span
 from penstock.sqs.message_attributes import NOTHING, Filter
-from penstock.sqs.receiving import Wish, shown_message, size_of
+from penstock.sqs.receiving import AttributeSelection, shown_message, size_of
 from penstock.sqs.registry import action
 
 LARGE_BYTES: Final = 1 << 20
 """Of all messages together, their headers included; those that have more are encoded one at a time."""
 _WISHES: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
-_BODIES: Final = Wish()
-_BODIES_IN_XML: Final = Wish(is_xml=True)
+_BODIES: Final = AttributeSelection()
+_BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
 
 
 @action("ReceiveMessage")
@@ -42,12 +42,12 @@ def receive_message(call: Call) -> Outcome:
                 attempt_id,
                 "The request include parameter that is not valid for this queue type.",
             )
-    wish = _wish(call, queue)
+    selection = _selection(call, queue)
 
     def finish(found: list[Delivered]) -> Finished:
         if sum(map(size_of, found)) > LARGE_BYTES:
-            return call.slices.run(_show_steps(call, queue, found, wish))
-        return {"Messages": [shown_message(queue, each, wish) for each in found]} if found else {}
+            return call.slices.run(_show_steps(call, queue, found, selection))
+        return {"Messages": [shown_message(queue, each, selection) for each in found]} if found else {}
 
     found = call.service.receive(
         queue,
@@ -59,10 +59,10 @@ def receive_message(call: Call) -> Outcome:
     return then(found, finish, lambda taken: call.service.undo_of(queue, taken))
 
 
-def _show_steps(call: Call, queue: Queue, found: list[Delivered], wish: Wish) -> Steps[Result]:
+def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: AttributeSelection) -> Steps[Result]:
     messages: list[Any] = []
     for each in found:
-        messages.append(call.codec.encode_message(shown_message(queue, each, wish)))
+        messages.append(call.codec.encode_message(shown_message(queue, each, selection)))
         yield
     return {"Messages": messages}
 
@@ -73,13 +73,13 @@ def _given(params: Params, name: str, span: Span, wanted: str, default: int) -> 
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 
 
-def _wish(call: Call, queue: Queue) -> Wish:
+def _selection(call: Call, queue: Queue) -> AttributeSelection:
     if call.params.keys().isdisjoint(_WISHES):
         return _BODIES_IN_XML if call.codec.is_xml else _BODIES
     # The older name of the system attributes is still sent by most clients.
     system = checks.texts(call.params, "AttributeNames") + checks.texts(call.params, "MessageSystemAttributeNames")
     attributes = checks.texts(call.params, "MessageAttributeNames")
-    return Wish(
+    return AttributeSelection(
         Filter.of(system) if system else NOTHING,
         Filter.of(attributes) if attributes else NOTHING,
         call.region if system else "",

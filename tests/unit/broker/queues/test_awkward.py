@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
-from penstock.broker.queues.partition import Wish
+from penstock.broker.queues.partition import ReceiveRequest
 from penstock.broker.queues.reading import Back
 from penstock.cluster.queues import Redrive
 from penstock.foundation.errors import OffsetNotAvailable
@@ -125,10 +125,10 @@ async def test_with_as_many_in_flight_as_may_be_a_receive_is_refused_and_a_waiti
         queue = await shop.create()
         await shop.send(queue, *(b"x" for _ in range(4)))
         partition = shop.partition(queue)
-        wish = Wish("jobs", "me", 10, 30_000, DeliverySettings(in_flight_max=3))
+        receive_request = ReceiveRequest("jobs", "me", 10, 30_000, DeliverySettings(in_flight_max=3))
         replies: list[object] = []
-        partition.receive(wish, replies.append)
-        partition.receive(wish._replace(holder="other"), replies.append)
+        partition.receive(receive_request, replies.append)
+        partition.receive(receive_request._replace(holder="other"), replies.append)
         held, refused = replies
         assert isinstance(held, list)
         assert len(held) == 3

@@ -7,7 +7,7 @@ from penstock.api.settings import check_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LoopOptions:
     """Which messages a loop wants, how many, and when it is to end."""
 
     tags: frozenset[str] | None = None
