@@ -24,17 +24,22 @@ _READ_ENTRIES: Final = 64
 class AbortedList:
     """One segment's entries. Knows how many there are; `measure` finds out for a file that was there before."""
 
-    __slots__ = ("_disk", "_file", "_path", "_unsynced", "count")
+    __slots__ = ("_disk", "_file", "_is_torn", "_path", "_unsynced", "count")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
         self._file: File | None = None
         self.count = 0
+        self._is_torn = False
+        """Whether the file has damaged bytes after its entries."""
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Count the entries. Damaged ones are cut off; then markers from the returned offset on may lack theirs."""
+        """Counts the entries. Returns the offset from which on entries are damaged or missing, or None.
+
+        Leaves the damaged bytes to `replace_from`: if the process dies before, the next start must see them, too.
+        """
         found = self._disk.load(self._path)
         data = found or b""
         self.count, behind = 0, base_offset
@@ -45,10 +50,8 @@ class AbortedList:
                 break
             behind = entry.last_offset + 1
             self.count += 1
-        if self.count * ENTRY_BYTES == len(data):
-            return None
-        self.open().truncate(self.count * ENTRY_BYTES)
-        return behind
+        self._is_torn = self.count * ENTRY_BYTES != len(data)
+        return behind if self._is_torn else None
 
     def make(self) -> None:
         """Have a file, even if it stays empty."""
@@ -62,10 +65,9 @@ class AbortedList:
 
     def add(self, entry: AbortedTransaction) -> None:
         """Behind all others, or StorageError and nothing happened."""
-        fields = _FIELDS.pack(*entry)
         file = self.open()
         file.truncate(self.count * ENTRY_BYTES)  # what is behind was torn, or could not be taken back
-        file.append(fields + _CRC.pack(zlib.crc32(fields)))
+        file.append(_packed(entry))
         self.count += 1
         self._unsynced = True
 
@@ -127,12 +129,15 @@ class AbortedList:
             file.sync()
 
     def replace_from(self, offset: int, entries: Sequence[AbortedTransaction]) -> None:
-        """Have these entries, and no others, for the markers from an offset on; for good."""
-        if list(self.ended_from(offset)) != entries:
-            self.cut(offset)
-            for entry in entries:
-                self.add(entry)
-            self.sync()
+        """Replaces the entries of markers from an offset on, durably and atomically: a part would look complete."""
+        before = self._number(offset)
+        if not self._is_torn and list(self._entries(before, _READ_ENTRIES)) == entries:
+            return
+        data = self.open().read(0, before * ENTRY_BYTES) if before else b""
+        self.close()
+        self._disk.store(self._path, bytes(data) + b"".join(map(_packed, entries)), durable=True)
+        self.count = before + len(entries)
+        self._is_torn = self._unsynced = False
 
     def close(self) -> None:
         if self._file is not None:
@@ -142,6 +147,11 @@ class AbortedList:
     def remove(self) -> None:
         self.close()
         self._disk.remove(self._path)
+
+
+def _packed(entry: AbortedTransaction) -> bytes:
+    fields = _FIELDS.pack(*entry)
+    return fields + _CRC.pack(zlib.crc32(fields))
 
 
 def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from penstock.log.aborted import ENTRY_BYTES, AbortedList, aborted_between
 from penstock.log.disk import OsDisk
 from penstock.log.memory import MemoryDisk
 from penstock.log.transactions import AbortedTransaction
+from tests.simulation.disk import FakeDisk, Killed
 
 from .making import FullDisk
 
@@ -107,14 +109,50 @@ def test_a_full_disk_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", range(1, ENTRY_BYTES))
-def test_a_torn_entry_is_cut_off(size: int) -> None:
+def test_a_torn_entry_is_seen_until_it_is_replaced(size: int) -> None:
+    """A start that finds it may be killed: the next one has to know of it as well."""
     disk = MemoryDisk()
     filled(3, disk)
     disk.files[PATH].truncate(2 * ENTRY_BYTES + size)
+    for _ in range(2):
+        found, gap = measured(disk)
+        assert (found.count, gap) == (2, 20)
+    found.replace_from(20, [])
+    assert disk.load(PATH) is not None
     found, gap = measured(disk)
-    assert (found.count, gap) == (2, 20)
-    assert disk.files[PATH].size == 2 * ENTRY_BYTES
-    assert measured(disk)[1] is None
+    assert (found.count, gap) == (2, None)
+
+
+def test_a_torn_entry_is_gone_when_another_is_added() -> None:
+    disk = MemoryDisk()
+    filled(3, disk)
+    disk.files[PATH].truncate(2 * ENTRY_BYTES + 7)
+    found, _ = measured(disk)
+    found.add(entries(3)[2])
+    found, gap = measured(disk)
+    assert (list(found.ended_from(0)), gap) == (entries(3), None)
+
+
+def test_a_replacement_that_is_killed_leaves_what_was_there() -> None:
+    """Found by the simulator (log, seed 982297): a part of the entries looked like all of them."""
+    for step in range(1, 50):
+        disk = FakeDisk(Random(step))
+        disk.make_folder("folder")
+        filled(4, disk).sync()
+        disk.sync_folder("folder")
+        found, _ = measured(disk)
+        disk.die_after(step)
+        try:
+            found.replace_from(0, entries(5)[1:])
+        except Killed:
+            disk.restart()
+            assert list(measured(disk)[0].ended_from(0)) in (entries(4), entries(5)[1:])
+            continue
+        disk.disarm()
+        assert step > 1
+        assert list(measured(disk)[0].ended_from(0)) == entries(5)[1:]
+        return
+    pytest.fail("it was killed at every step")
 
 
 def test_a_damaged_byte_anywhere_is_noticed_and_nothing_after_it_is_believed() -> None:
@@ -146,8 +184,8 @@ def test_markers_that_do_not_rise_or_lie_before_the_segment_are_damage() -> None
     found.add(AbortedTransaction(1, 5, 20, 21))
     found.add(AbortedTransaction(1, 5, 20, 21))
     assert measured(disk)[1] == 21
-    assert measured(disk, base=21)[1] == 21
-    assert measured(disk)[0].count == 0
+    found, gap = measured(disk, base=21)
+    assert (found.count, gap) == (0, 21)
 
 
 def test_damage_that_comes_while_it_is_open_is_an_error_and_no_answer() -> None:
