@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.cluster import keys
 from penstock.cluster.image import PartitionState, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.coordination.opening import open_store
 from penstock.coordination.store import ABSENT, Put
+from penstock.coordination.stores import open_store
 from penstock.foundation.ids import TopicPartition, uuid_bytes
 from penstock.foundation.machine import boot_id
 from penstock.log.disk import OsDisk

@@ -30,7 +30,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
 from penstock.cluster.settings import ADVERTISED_HTTP
-from penstock.coordination.opening import EMBEDDED, open_store
+from penstock.coordination.stores import EMBEDDED, open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
@@ -53,13 +53,13 @@ from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
 from penstock.replication.keeper import IsrKeeper
+from penstock.replication.maintenance import Intervals, Maintenance
+from penstock.replication.partition_waits import closed, open_logs, settled, topic_settled
 from penstock.replication.partitions import Partitions
 from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
-from penstock.replication.settling import closed, open_logs, settled, topic_settled
 from penstock.replication.throttle import Throttle
-from penstock.replication.upkeep import Intervals, Upkeep
-from penstock.sqs.opening import open_front, reread_credentials
+from penstock.sqs.setup import open_front, reread_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -175,8 +175,8 @@ class Node:
         metadata.settled = partial(topic_settled, self._partitions)
         for server in self._servers:
             await server.start_serving()
-        upkeep = (self._upkeep.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
-        work = (*upkeep, self._views.run(), self._controlling.run())
+        maintenance = (self._maintenance.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
+        work = (*maintenance, self._views.run(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
         self._tasks[-1].add_done_callback(self._control_ended)
         self.ready = True
@@ -256,7 +256,7 @@ class Node:
         self._isr_keeper = IsrKeeper(
             partitions=self._partitions, metadata=self._metadata, store=self._store, clock=clock
         )
-        self._upkeep = Upkeep(
+        self._maintenance = Maintenance(
             partitions=self._partitions,
             metadata=self._metadata,
             flusher=self._flusher,
@@ -402,7 +402,7 @@ class Node:
         self._delays.close()
         await self._queues.close()
         await self._peers.close()
-        await self._upkeep.close()
+        await self._maintenance.close()
         await self._disk_threads.idle()
         if await closed(self._partitions):
             await self._disk_threads.call(self._last_run.end)

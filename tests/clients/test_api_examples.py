@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.finish()
 
 
-class Desk:
+class MessageSource:
     """What the examples do with their messages: `done` has it."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Desk:
         return {"done": len(self.done)}
 
 
-def run(code: str, mq: Connection, servers: str) -> Desk:
+def run(code: str, mq: Connection, servers: str) -> MessageSource:
     """Run an example; one without an end is ended when it has done something, as closing the connection does."""
-    desk = Desk()
+    desk = MessageSource()
     failures: list[Exception] = []
     names = {**desk.names(), "mq": mq, "penstock": penstock}
 

@@ -34,7 +34,7 @@ so the others write it too, and nobody counts it."""
 OWN_GROUPS = QUICK_GROUPS | {"offsets.topic.num.partitions": 5}
 
 
-class Desk(Protocol):
+class MessageSource(Protocol):
     """Commits and looks up, without being a member: partitions are assigned by hand."""
 
     def __init__(self, bootstrap: str, group: str) -> None: ...
@@ -112,7 +112,7 @@ class AiokafkaDesk:
         return asyncio.run(run())
 
 
-DESKS: dict[str, type[Desk]] = {
+DESKS: dict[str, type[MessageSource]] = {
     "confluent-kafka": ConfluentDesk,
     "kafka-python": KafkaPythonDesk,
     "aiokafka": AiokafkaDesk,

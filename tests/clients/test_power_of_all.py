@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ElectionType, Producer, TopicCollection, T
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cluster.metadata import Metadata
-from penstock.coordination.opening import open_store
+from penstock.coordination.stores import open_store
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 from tests.power import lose_power

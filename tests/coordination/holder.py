@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.coordination.opening import open_store
 from penstock.coordination.store import ABSENT, Put
+from penstock.coordination.stores import open_store
 
 
 async def hold(url: str, folder: str, ttl_s: str, *keys: str) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.coordination.opening import open_store
 from penstock.coordination.store import ABSENT, Change, Conflict, Put, Store, StoreUnavailable, Versioned
+from penstock.coordination.stores import open_store
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import yaml
 from penstock.broker.settings import BROKER_SETTINGS
 from penstock.cli.serve import serve
 from penstock.cli.serve_settings import read_settings, read_values
-from penstock.coordination.opening import Address, parse
+from penstock.coordination.stores import Address, parse
 from penstock.node import NodeSettings
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"

@@ -24,7 +24,7 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.sqs.batches import read_entries
     from penstock.sqs.checks import Params
     from penstock.sqs.message_attributes import Filter, from_headers, shown
-    from penstock.sqs.moving import read_handle
+    from penstock.sqs.move_tasks import read_handle
     from penstock.sqs.paging import page_of
     from penstock.sqs.sending import read_message
 

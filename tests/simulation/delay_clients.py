@@ -129,7 +129,7 @@ class Client:
             steady_ms, now_ms = self._world.clock.steady_ms(), self._world.clock.now_ms()
             try:
                 partition.check_in_sync()
-                admitted = admit(batch, partition.log.settings, now_ms, leader.veil.may_delay)
+                admitted = admit(batch, partition.log.settings, now_ms, leader.visibility.may_delay)
                 appended = partition.append(bytearray(admitted), 1_700_000_000_000, may_begin=True)
             except InvalidRecord:
                 raise

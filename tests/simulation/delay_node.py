@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
-from penstock.broker.delays.veil import Veil
+from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.partition_state import PartitionState
 from penstock.delays.machine import DelayMachine
 from penstock.delays.shelf import MemoryShelf
@@ -106,7 +106,9 @@ class DelayNode:
             track.on_returned = self._hear_again
         self.partition.is_leader = self.companion.is_leader = False
         self.partition.take_companion(self.companion)
-        self.veil = self.partition.veil = Veil(self.partition, lambda: self.machine, clock, self.timer)
+        self.visibility = self.partition.visibility = VisibilityFilter(
+            self.partition, lambda: self.machine, clock, self.timer
+        )
         self.runtime = self._new_runtime()
         self.link = Link(self.node_id, uses_sessions=False)
         self._world.later(self, FOLLOW_MS, self._read_along)
@@ -203,7 +205,7 @@ class DelayNode:
                 self._take_over()
             return
         was_leader = self.partition.is_leader
-        self.partition.stand_by(state, self.node_id)
+        self.partition.become_follower(state, self.node_id)
         self.leader = state.leader
         self._follow(self.partition.following is not None)
         if was_leader:
@@ -243,7 +245,7 @@ class DelayNode:
                 self.hosted = DelayPartition(
                     partition=self.partition,
                     runtime=runtime,
-                    veil=self.veil,
+                    visibility=self.visibility,
                     clock=self._world.clock,
                     timer=self.timer,
                     threads=Executor(),
@@ -335,7 +337,7 @@ class DelayNode:
         if not self.is_online:
             return 0
         log = self.partition.log
-        limit = min(self.partition.high_watermark, self.veil.keep_from, read_to)
+        limit = min(self.partition.high_watermark, self.visibility.keep_from, read_to)
         before = log.start_offset
         if limit > before:
             log.trim(self._rng.randint(before, limit))

@@ -365,7 +365,7 @@ class DelayRun:
             return
         with node.disk.looked_at():
             try:
-                seen = node.veil.read(self._read_to, 1 << 20, blocking=True, force=True, stable=True)
+                seen = node.visibility.read(self._read_to, 1 << 20, blocking=True, force=True, stable=True)
             except PenstockError:
                 return
             aborted = [] if seen.is_changed else self._aborted(log, seen.records)

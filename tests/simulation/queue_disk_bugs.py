@@ -58,14 +58,14 @@ def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
             partition, machine.group("jobs").end
         )
     elif bug == "takes what it cannot read yet for removed":
-        hosting = node.hosting
-        hosting._on_ready = lambda place, runtime: hosting._serve(place, runtime, 0)  # type: ignore[method-assign]
-        hosting.on_ready.append(_forget_errors)
+        queue_partitions = node.queue_partitions
+        queue_partitions._on_ready = lambda place, runtime: queue_partitions._serve(place, runtime, 0)  # type: ignore[method-assign]
+        queue_partitions.on_ready.append(_forget_errors)
 
     elif bug == "does not persist purges":
-        node.hosting.on_ready.append(lambda found: found.purges._committed.clear())
+        node.queue_partitions.on_ready.append(lambda found: found.purges._committed.clear())
     elif bug == "persists a purge before what it purges":
-        node.hosting.on_ready.append(_mark_first)
+        node.queue_partitions.on_ready.append(_mark_first)
 
 
 def _mark_first(found: QueuePartition) -> None:

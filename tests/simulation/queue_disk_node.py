@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 from penstock.broker.queues.duplicates import Duplicates
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.reclaiming import Reclaimer
 from penstock.broker.queues.sending import Sending
 from penstock.cluster.partition_state import PartitionState, Place
@@ -82,7 +82,9 @@ class QueueDiskNode:
             track.is_leader = False
             track.on_append = self.flusher.flush_soon
         partitions: Any = SimpleNamespace(by_id={TOPIC_ID: {0: self.partition}}, replicas={})
-        self.hosting = QueuePartitions(partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor())
+        self.queue_partitions = QueuePartitions(
+            partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor()
+        )
         self.reclaimer = self._new_reclaimer(partitions)
         self.sending = Sending(clock=world.clock, timer=self.timer)
         self._duplicates: Duplicates | None = None
@@ -114,7 +116,7 @@ class QueueDiskNode:
                 assert isinstance(machine, QueueMachine)
                 if machine.group(GROUP) is None:
                     runtime.tell(SetPosition(GROUP, 0))
-                self.hosting._on_ready(PLACE, runtime)
+                self.queue_partitions._on_ready(PLACE, runtime)
 
         while runtime.read_back():
             pass
@@ -123,7 +125,7 @@ class QueueDiskNode:
     @property
     def queue(self) -> QueuePartition | None:
         """None until the delivery state has been read back, and everything in both logs is committed."""
-        return self.hosting.by_place.get(PLACE)
+        return self.queue_partitions.by_place.get(PLACE)
 
     def duplicates(self, queue: QueuePartition) -> Duplicates:
         """The ids of the last five minutes; read back before the first message with an id, as `Routing` does it."""
@@ -155,7 +157,7 @@ class QueueDiskNode:
         queue = SimpleNamespace(topic_id=TOPIC_ID, name=GROUP, settings=settings)
         image = SimpleNamespace(topics={TOPIC_ID: topic}, queues={GROUP: queue})
         return Reclaimer(
-            hosting=self.hosting,
+            queue_partitions=self.queue_partitions,
             partitions=partitions,
             image=lambda: image,  # type: ignore[arg-type,return-value]
             clock=self._world.clock,

@@ -168,7 +168,7 @@ class QueueDiskRun:
         return cancel
 
     def plant(self, node: QueueDiskNode) -> None:
-        node.hosting.on_ready.append(lambda found: self._poll_soon())
+        node.queue_partitions.on_ready.append(lambda found: self._poll_soon())
         plant_bug(self._bug, node, self.threads)
 
     def _calm_down(self) -> None:

@@ -102,19 +102,19 @@ def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 def _never_truncate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Following, "cut", lambda self, offset, now_ms: None)
-    patch.setattr(serving, "parting_of", lambda log, wanted: None)
+    patch.setattr(serving, "epoch_divergence", lambda log, wanted: None)
 
 
 def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
     """Logs are compared by their ends only."""
 
-    def parting_of(log: object, wanted: object) -> EpochEndOffset | None:
+    def epoch_divergence(log: object, wanted: object) -> EpochEndOffset | None:
         end = log.end_offset  # type: ignore[attr-defined]
         is_past = wanted.fetch_offset > end  # type: ignore[attr-defined]
         return EpochEndOffset(epoch=log.epochs.latest, end_offset=end) if is_past else None  # type: ignore[attr-defined]
 
     patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
-    patch.setattr(serving, "parting_of", parting_of)
+    patch.setattr(serving, "epoch_divergence", epoch_divergence)
 
 
 def _write_once_deposed(patch: pytest.MonkeyPatch) -> None:

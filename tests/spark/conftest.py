@@ -20,7 +20,7 @@ QUICK: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""Upkeep looks at every tick, so that nobody has to wait minutes for it."""
+"""Maintenance looks at every tick, so that nobody has to wait minutes for it."""
 
 SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",

@@ -361,7 +361,7 @@ def give_away(folder: Path, owners: dict[str, str]) -> None:
 
     from penstock.cluster import keys
     from penstock.cluster.metadata import Metadata
-    from penstock.coordination.opening import EMBEDDED, open_store
+    from penstock.coordination.stores import EMBEDDED, open_store
 
     async def change() -> None:
         store = await open_store(EMBEDDED, folder / "data", 6.0)

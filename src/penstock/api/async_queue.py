@@ -68,8 +68,8 @@ class AsyncQueue:
         for job in await mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
             await job.delete()
         """
-        hands = AsyncBare(self._calls, visibility)
-        return [AsyncJob(**fields, _hands=hands) for fields in await self._calls.receive(max, wait, visibility)]
+        actions = AsyncBare(self._calls, visibility)
+        return [AsyncJob(**fields, _actions=actions) for fields in await self._calls.receive(max, wait, visibility)]
 
     @overload
     def work(

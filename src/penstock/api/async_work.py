@@ -28,7 +28,7 @@ class AsyncWork:
         self._owner = owner  # a connection lasts as long as its loops
         self._working = working
         # Not the loop itself: a message that somebody keeps must not keep the loop from being left.
-        self._hands = _Hands(working)
+        self._actions = _WorkActions(working)
         self._workers: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._in_hand: AsyncJob | None = None
@@ -53,11 +53,11 @@ class AsyncWork:
             self._finalizer = weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._working)
             self._finalizer.atexit = False  # the event loop is gone by then
         fields = await self._working.take()
-        return None if fields is None else AsyncJob(**fields, _hands=self._hands)
+        return None if fields is None else AsyncJob(**fields, _actions=self._actions)
 
     async def _finish_in_hand(self) -> None:
         job, self._in_hand = self._in_hand, None
-        if job is not None and self._hands.has(job):
+        if job is not None and self._actions.has(job):
             await self._working.done(job.receipt)
 
     async def run(self, handler: AsyncHandler) -> int:
@@ -96,10 +96,10 @@ class AsyncWork:
             if inspect.isawaitable(given):
                 await given
         except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again, and others are worked on
-            if self._hands.has(job):
-                await self._hands.fail(job, error)
+            if self._actions.has(job):
+                await self._actions.fail(job, error)
             return False
-        return await self._working.done(job.receipt) if self._hands.has(job) else True
+        return await self._working.done(job.receipt) if self._actions.has(job) else True
 
     # -- the end
 
@@ -136,7 +136,7 @@ class AsyncWork:
             await self._close(is_failure=isinstance(error, Exception))
 
 
-class _Hands:
+class _WorkActions:
     """Who has the messages of a loop."""
 
     def __init__(self, working: Working) -> None:

@@ -273,7 +273,7 @@ class Feed:
             value=arrived.value(),
             headers=tuple(arrived.headers() or ()),  # type: ignore[arg-type]  # what arrives is bytes or None
             _track=track,
-            _desk=self,
+            _source=self,
         )
 
     def _clear(self) -> None:

@@ -134,7 +134,7 @@ class Received:
         return f"message {self.message_id} of queue {self.queue!r}"
 
 
-class Hands(Protocol):
+class JobActions(Protocol):
     """Who has a message, and can say what becomes of it."""
 
     def delete(self, job: Received) -> None: ...
@@ -150,7 +150,7 @@ class Hands(Protocol):
         """Whether nothing was said about it yet."""
 
 
-class AsyncHands(Protocol):
+class AsyncJobActions(Protocol):
     """The same, for tasks."""
 
     async def delete(self, job: Received) -> None: ...
@@ -173,7 +173,7 @@ class Job(Received):
         job.delete()
     """
 
-    _hands: Hands = field(repr=False)
+    _actions: JobActions = field(repr=False)
 
     def delete(self) -> None:
         """It is done. JobLost if somebody else has it by now. A loop of work() says so by itself.
@@ -181,7 +181,7 @@ class Job(Received):
         job = mq.queue("jobs").receive()[0]
         job.delete()
         """
-        self._hands.delete(self)
+        self._actions.delete(self)
 
     def release(self, delay: Duration = 0) -> None:
         """Give it back: others may have it now, or after a while.
@@ -189,7 +189,7 @@ class Job(Received):
         job = mq.queue("jobs").receive()[0]
         job.release("30s")
         """
-        self._hands.release(self, delay)
+        self._actions.release(self, delay)
 
     def extend(self, visibility: Duration | None = None) -> None:
         """Keep it for so long from now on; as long as it was received for, if nothing is said.
@@ -197,7 +197,7 @@ class Job(Received):
         job = mq.queue("jobs").receive(visibility="30s")[0]
         job.extend("5m")
         """
-        self._hands.extend(self, visibility)
+        self._actions.extend(self, visibility)
 
     def __enter__(self) -> Self:
         return self
@@ -206,11 +206,11 @@ class Job(Received):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """At the end of the block it is done; after an exception it is given back."""
-        if self._hands.has(self):
+        if self._actions.has(self):
             if error is None:
-                self._hands.delete(self)
+                self._actions.delete(self)
             else:
-                self._hands.fail(self, error)
+                self._actions.fail(self, error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -222,7 +222,7 @@ class AsyncJob(Received):
         await job.delete()
     """
 
-    _hands: AsyncHands = field(repr=False)
+    _actions: AsyncJobActions = field(repr=False)
 
     async def delete(self) -> None:
         """It is done. See Job.delete.
@@ -230,7 +230,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.delete()
         """
-        await self._hands.delete(self)
+        await self._actions.delete(self)
 
     async def release(self, delay: Duration = 0) -> None:
         """Give it back: others may have it now, or after a while.
@@ -238,7 +238,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.release("30s")
         """
-        await self._hands.release(self, delay)
+        await self._actions.release(self, delay)
 
     async def extend(self, visibility: Duration | None = None) -> None:
         """Keep it for so long from now on; as long as it was received for, if nothing is said.
@@ -246,7 +246,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.extend("5m")
         """
-        await self._hands.extend(self, visibility)
+        await self._actions.extend(self, visibility)
 
     async def __aenter__(self) -> Self:
         return self
@@ -255,8 +255,8 @@ class AsyncJob(Received):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """At the end of the block it is done; after an exception it is given back."""
-        if self._hands.has(self):
+        if self._actions.has(self):
             if error is None:
-                await self._hands.delete(self)
+                await self._actions.delete(self)
             else:
-                await self._hands.fail(self, error)
+                await self._actions.fail(self, error)

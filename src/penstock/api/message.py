@@ -59,7 +59,7 @@ class Published:
     timestamp_ms: int
 
 
-class Desk(Protocol):
+class MessageSource(Protocol):
     """Where messages come from, and are given back."""
 
     def finish(self, message: "Message") -> None: ...
@@ -86,7 +86,7 @@ class Message:
     attempt: int = 1
     """1, and one more every time that this subscription hands it over again."""
     _track: Track | None = field(default=None, repr=False, compare=False)
-    _desk: Desk | None = field(default=None, repr=False, compare=False)
+    _source: MessageSource | None = field(default=None, repr=False, compare=False)
 
     @property
     def tag(self) -> str | None:
@@ -147,8 +147,8 @@ class Message:
                 message.done()
                 break
         """
-        if self._desk is not None:
-            self._desk.finish(self)
+        if self._source is not None:
+            self._source.finish(self)
 
     def retry(self, delay_s: float = 0.0) -> None:
         """Hand this message over once more, after a while. Until it is finished, its offset is not committed.
@@ -156,5 +156,5 @@ class Message:
         except TimeoutError:
             message.retry(delay_s=2 ** message.attempt)
         """
-        if self._desk is not None:
-            self._desk.retry(self, delay_s)
+        if self._source is not None:
+            self._source.retry(self, delay_s)

@@ -82,9 +82,9 @@ class Queue:
         Without `wait` and `visibility` it is what the queue is set to: 0 and 30 seconds, unless somebody has changed
         it.
         """
-        hands = Bare(self._thread, self._calls, visibility)
+        actions = Bare(self._thread, self._calls, visibility)
         return [
-            Job(**fields, _hands=hands) for fields in self._thread.run(self._calls.receive(max, wait, visibility))
+            Job(**fields, _actions=actions) for fields in self._thread.run(self._calls.receive(max, wait, visibility))
         ]
 
     @overload

@@ -34,7 +34,7 @@ class Work:
         self._thread = thread
         self._working = working
         # Not the loop itself: a message that somebody keeps must not keep the loop from being left.
-        self._hands = _Hands(thread, working)
+        self._actions = _WorkActions(thread, working)
         self._in_hand: Job | None = None
         self._busy = threading.RLock()
         self._workers: set[int] = set()
@@ -46,7 +46,7 @@ class Work:
 
     def __next__(self) -> Job:
         job, self._in_hand = self._in_hand, None
-        if job is not None and self._hands.has(job):
+        if job is not None and self._actions.has(job):
             self._thread.run(self._working.done(job.receipt))
         return self._next()
 
@@ -67,13 +67,13 @@ class Work:
         jobs.throw(ValueError("not today"))
         """
         job, self._in_hand = self._in_hand, None
-        if job is not None and self._hands.has(job):
-            self._hands.fail(job, error)
+        if job is not None and self._actions.has(job):
+            self._actions.fail(job, error)
         return self._next()
 
     def _take(self) -> Job | None:
         fields = self._thread.run(self._working.take())
-        return None if fields is None else Job(**fields, _hands=self._hands)
+        return None if fields is None else Job(**fields, _actions=self._actions)
 
     def run(self, handler: Handler) -> int:
         """Have a function handle each message, on as many threads as `concurrency` says; how many it has handled.
@@ -108,10 +108,10 @@ class Work:
         try:
             handler(job)
         except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again, and others are worked on
-            if self._hands.has(job):
-                self._hands.fail(job, error)
+            if self._actions.has(job):
+                self._actions.fail(job, error)
             return False
-        return self._thread.run(self._working.done(job.receipt)) if self._hands.has(job) else True
+        return self._thread.run(self._working.done(job.receipt)) if self._actions.has(job) else True
 
     # -- the end
 
@@ -146,7 +146,7 @@ class Work:
             self._close(is_failure=isinstance(error, Exception))
 
 
-class _Hands:
+class _WorkActions:
     """Who has the messages of a loop."""
 
     def __init__(self, thread: LoopThread, working: Working) -> None:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.configs import Configs
-from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.queues.hosting import QueuePartitions
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
 from penstock.broker.share_sessions import ShareSessions
 from penstock.broker.share_terms import TermsTable
@@ -62,7 +62,7 @@ class Broker:
     """Of transactions' first batches."""
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     share_terms: TermsTable = field(init=False)
-    hosting: QueuePartitions | None = None
+    queue_partitions: QueuePartitions | None = None
     """The partitions with delivery state that are led here."""
     queue_service: QueueService | None = None
     sliced_calls: SlicedCalls = field(init=False)
@@ -71,7 +71,7 @@ class Broker:
     """For work that would hold the event loop for long: all of it shares one slice per iteration of the loop."""
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
-    delays: DelayHosting | None = None
+    delays: DelayPartitions | None = None
     """The partitions with delayed messages."""
     awaited: dict[str, int] = field(default_factory=dict)
     """Internal topics that were asked for while brokers were away that should have a part of them, and since when."""

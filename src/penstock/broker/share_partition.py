@@ -60,8 +60,10 @@ class SharePartition(NamedTuple):
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])
         terms = broker.share_terms.of(group_id, broker.image.topics[topic_id])
-        hosting = broker.hosting
-        return cls(partition, terms, hosting.find(topic_id, number) if hosting is not None else None)
+        queue_partitions = broker.queue_partitions
+        return cls(
+            partition, terms, queue_partitions.find(topic_id, number) if queue_partitions is not None else None
+        )
 
     # -- acquiring
 

@@ -208,8 +208,8 @@ def _do(
     broker: Broker, action: int, group_id: str, place: Place, offset: int, take: Callable[[ShareStatePartition], None]
 ) -> None:
     partition = broker.partition("", *place)
-    hosting = broker.hosting
-    delivery = hosting.find(*place) if hosting is not None else None
+    queue_partitions = broker.queue_partitions
+    delivery = queue_partitions.find(*place) if queue_partitions is not None else None
     if delivery is None:
         topic = broker.image.topics.get(place[0])
         if action == PLACE or (topic is not None and topic.companion):

@@ -13,8 +13,8 @@ from penstock.cli.common import echo_json, echo_table, json_option, plural, run
 from penstock.cluster import keys
 from penstock.cluster.identity import take_folder
 from penstock.cluster.migrating import Migration, Move
-from penstock.coordination.opening import EMBEDDED_FILE, open_embedded, open_store, parse
 from penstock.coordination.store import StoreUnavailable
+from penstock.coordination.stores import EMBEDDED_FILE, open_embedded, open_store, parse
 
 SESSION_S: Final = 10.0
 PROGRESS_KEYS: Final = 5000

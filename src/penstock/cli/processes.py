@@ -15,7 +15,7 @@ import click
 from penstock.cli.cluster_ready import NotWhole, until_whole
 from penstock.cli.dev_cluster import reachable
 from penstock.cli.supervising import PENSTOCK, Child, Program, Supervisor, start_all, until_told
-from penstock.coordination.opening import EMBEDDED, parse
+from penstock.coordination.stores import EMBEDDED, parse
 from penstock.node import Address, NodeSettings
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """One consumer group of the newer protocol (KIP-848): members say in heartbeats what they want and what they own, and
 are told what they should own. Pure, and a part of the coordinator's state machine: see foundation/decision.py.
 
-Some or all of its members may speak the classic protocol: see hosting.py.
+Some or all of its members may speak the classic protocol: see classic_members.py.
 """
 
 from collections.abc import Callable, Collection, Iterable

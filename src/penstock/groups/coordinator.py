@@ -15,12 +15,12 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
 from penstock.groups import (
     attending,
+    classic_members,
     committing,
     consumer_records,
     consuming,
     describing,
     fetching,
-    hosting,
     joining,
     records,
     share_records,
@@ -284,7 +284,7 @@ class GroupCoordinator:
         out = Outbox()
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return hosting.join(group, ticket, ask, now_ms)
+            return classic_members.join(group, ticket, ask, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
             raise InconsistentGroupProtocol(f"{request.group_id!r} is a group of another kind; take another name")
         if not isinstance(group, ClassicGroup):
@@ -300,7 +300,7 @@ class GroupCoordinator:
     def _sync(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         group = self._group_of_member(ask.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return hosting.sync(group, ticket, ask, now_ms)
+            return classic_members.sync(group, ticket, ask, now_ms)
         out = Outbox()
         attending.sync(group, out, ticket, ask, now_ms)
         return out.decision()
@@ -308,7 +308,7 @@ class GroupCoordinator:
     def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         group = self._group_of_member(ask.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return hosting.heartbeat(group, ticket, ask, now_ms)
+            return classic_members.heartbeat(group, ticket, ask, now_ms)
         out = Outbox()
         attending.heartbeat(group, out, ticket, ask, now_ms)
         return out.decision()
@@ -318,7 +318,7 @@ class GroupCoordinator:
         _check_group_id(group_id)
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return hosting.leave(group, ticket, ask, now_ms)
+            return classic_members.leave(group, ticket, ask, now_ms)
         out = Outbox()
         attending.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
         self.settle(group_id)

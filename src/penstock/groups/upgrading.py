@@ -1,7 +1,7 @@
 """A classic group that has members becomes a consumer group when a first one of the newer protocol joins (KIP-848).
 
-Its members keep what they have, and go on as classic members of the consumer group (hosting.py). The group's epoch
-goes on where its generation stood. The way back is downgrading.py.
+Its members keep what they have, and go on as classic members of the consumer group (classic_members.py). The group's
+epoch goes on where its generation stood. The way back is downgrading.py.
 """
 
 from collections.abc import Iterable

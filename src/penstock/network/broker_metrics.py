@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.broker.broker import Broker
-from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.queues.service import QueueService
 from penstock.network.coordinator_metrics import CoordinatorMetrics
 from penstock.network.delay_metrics import DelayMetrics
@@ -14,12 +14,12 @@ from penstock.network.view_metrics import ViewMetrics
 from penstock.replication.runtime_set import RuntimeSet
 
 
-def collectors_of(broker: Broker, queues: QueueService, delays: DelayHosting) -> tuple[Collector, ...]:
-    assert broker.hosting is not None
+def collectors_of(broker: Broker, queues: QueueService, delays: DelayPartitions) -> tuple[Collector, ...]:
+    assert broker.queue_partitions is not None
     sets: dict[str, RuntimeSet[Any]] = {
         "group": broker.groups,
         "transaction": broker.transactions,
-        "queue": broker.hosting.runtimes,
+        "queue": broker.queue_partitions.runtimes,
         "delay": delays.runtimes,
     }
     return (

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.delays.stats import BOUNDS_MS
 from penstock.network.exposition import PACE
 
@@ -16,12 +16,12 @@ TOPICS_MAX: Final = 1000
 class DelayMetrics:
     """Looks when it is asked."""
 
-    def __init__(self, hosting: DelayHosting) -> None:
-        self._hosting = hosting
+    def __init__(self, delay_partitions: DelayPartitions) -> None:
+        self._delay_partitions = delay_partitions
 
     def collect(self) -> Iterator[Metric | None]:
         counts: dict[str, int] = {}
-        for looked, found in enumerate(self._hosting, 1):
+        for looked, found in enumerate(self._delay_partitions, 1):
             if looked % PACE == 0:
                 yield None
             name = found.partition.name.topic
@@ -32,7 +32,7 @@ class DelayMetrics:
         for name in sorted(counts)[:TOPICS_MAX]:
             pending.add_metric([name], counts[name])
         yield pending
-        stats = self._hosting.stats
+        stats = self._delay_partitions.stats
         yield CounterMetricFamily("penstock_delayed_delivered", "Delayed messages delivered here", value=stats.count)
         yield CounterMetricFamily(
             "penstock_delayed_cancelled", "Delayed messages cancelled here", value=stats.cancelled

@@ -36,7 +36,7 @@ class QueueMetrics:
         queues = self._service.queues()
         looked = 0
         for name in sorted(queues)[:QUEUES_MAX]:
-            partitions = self._service.hosting.of_topic(queues[name].topic_id)
+            partitions = self._service.queue_partitions.of_topic(queues[name].topic_id)
             looked += len(partitions)
             if looked >= QUEUE_PACE:
                 looked = 0

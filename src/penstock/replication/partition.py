@@ -19,7 +19,7 @@ from penstock.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
 from penstock.replication.following import Following
 from penstock.replication.leadership import Leadership, Track
 from penstock.replication.replica_log import ReplicaLog
-from penstock.replication.veil import Veil
+from penstock.replication.visibility_filter import VisibilityFilter
 from penstock.replication.waiting import News, Until, Waiter
 from penstock.wire.schema import Buffer
 
@@ -72,7 +72,7 @@ class Partition(ReplicaLog):
         self._until, self._until_kept = Until(), Until()
         self._watchers, self._followers = News(), News()
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
-        self.veil: Veil | None = None
+        self.visibility: VisibilityFilter | None = None
         """Of a topic whose messages are delayed."""
 
     def go_offline(self, reason: str) -> None:
@@ -145,13 +145,13 @@ class Partition(ReplicaLog):
     def _as_led(self) -> Track:
         return Track(end=self.kept_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
-    def stand_by(self, state: PartitionState, node_id: int) -> None:
+    def become_follower(self, state: PartitionState, node_id: int) -> None:
         """Another broker leads, or none does: whoever waits here is told to look elsewhere."""
         has_leader = state.leader not in (NO_LEADER, node_id)
         for track in self.tracks:
-            track._stand_by(state.leader_epoch, has_leader)
+            track._become_follower(state.leader_epoch, has_leader)
 
-    def _stand_by(self, epoch: int, has_leader: bool) -> None:
+    def _become_follower(self, epoch: int, has_leader: bool) -> None:
         if self.is_leader or self.leader_epoch != epoch or has_leader != (self.following is not None):
             self.following = Following(self.log, self.high_watermark) if has_leader else None
         self.leader_epoch = epoch
@@ -399,8 +399,8 @@ class Partition(ReplicaLog):
     ) -> Buffer:
         """Committed batches from `offset` on, or only `stable` ones; see Log.read."""
         limit = self.last_stable_offset if stable else self.high_watermark
-        if self.veil is not None:
-            limit = self.veil.visible_to(limit)
+        if self.visibility is not None:
+            limit = self.visibility.visible_to(limit)
         return self.log.read(offset, max_bytes, limit, blocking=blocking, force=force)
 
 

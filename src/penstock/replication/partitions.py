@@ -352,7 +352,7 @@ class Partitions:
             if leads:
                 partition.lead(state, self.node_id, self._lag_max_ms(), self._clock.steady_ms())
             else:
-                partition.stand_by(state, self.node_id)
+                partition.become_follower(state, self.node_id)
         partition.leader_epoch = state.leader_epoch
         if leads:
             self._led.add(topic, partition)

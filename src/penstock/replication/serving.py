@@ -22,9 +22,9 @@ def serve_follower(
     """
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
-    parting = parting_of(log, wanted)
+    divergence = epoch_divergence(log, wanted)
     records: Buffer = b""
-    if parting is None:
+    if divergence is None:
         records = log.read(wanted.fetch_offset, limit_bytes, log.end_offset, blocking=blocking, force=force)
         partition.fetched(
             follower.replica_id, follower.replica_epoch, wanted.fetch_offset, wanted.log_start_offset, now_ms
@@ -35,13 +35,13 @@ def serve_follower(
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=log.start_offset,
-        diverging_epoch=parting,
+        diverging_epoch=divergence,
         aborted_transactions=None,
         records=records,
     )
 
 
-def parting_of(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
+def epoch_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
     """Where the reader's last batch is not in this log: the epoch and the offset at which the two part (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None

@@ -12,8 +12,8 @@ from penstock.cluster.image import PartitionState
 from penstock.cluster.migrating import CannotMigrate, Migration
 from penstock.cluster.registration import WrongCluster
 from penstock.coordination.embedded import EmbeddedStore, Seal, StoreMoved
-from penstock.coordination.opening import open_embedded, open_store
 from penstock.coordination.store import ABSENT, Conflict, Op, Put, StoreUnavailable
+from penstock.coordination.stores import open_embedded, open_store
 from penstock.node import Address, Node, NodeSettings
 
 from .nodes import Node as Member

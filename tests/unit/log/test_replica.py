@@ -14,7 +14,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.replication.following import Following
-from penstock.replication.serving import parting_of
+from penstock.replication.serving import epoch_divergence
 from penstock.wire.messages.fetch import FetchPartition
 from tests.simulation.disk import FakeDisk, Killed
 
@@ -146,9 +146,9 @@ def reconcile(leader: Log, following: Following) -> None:
         wanted = FetchPartition(
             partition=0, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=1 << 20
         )
-        parting = parting_of(leader, wanted)
-        if parting is not None:
-            following.cut(following.diverged_at(parting.epoch, parting.end_offset), NOW_MS)
+        divergence = epoch_divergence(leader, wanted)
+        if divergence is not None:
+            following.cut(following.diverged_at(divergence.epoch, divergence.end_offset), NOW_MS)
         elif offset < leader.end_offset:
             data = leader.read(offset, 300, leader.end_offset, blocking=True)
             following.take(data, leader.end_offset, leader.start_offset, NOW_MS)

@@ -213,7 +213,7 @@ def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committe
 
 def test_both_follow_when_another_leads_and_go_offline_together() -> None:
     main, companion = pair()
-    main.stand_by(replace(led_with(), leader=FOLLOWER), LEADER)
+    main.become_follower(replace(led_with(), leader=FOLLOWER), LEADER)
     assert main.following is not None
     assert companion.following is not None
     assert not companion.is_leader
@@ -238,7 +238,7 @@ def test_whoever_leads_no_more_writes_nothing_not_even_to_those_it_wakes() -> No
     for track in (main, companion):
         track.watch(write)
     ends = [track.log.end_offset for track in (main, companion)]
-    main.stand_by(replace(led_with(), leader=FOLLOWER, leader_epoch=led_with().leader_epoch + 1), LEADER)
+    main.become_follower(replace(led_with(), leader=FOLLOWER, leader_epoch=led_with().leader_epoch + 1), LEADER)
     write()
     assert len(refused) == 2 + 4 + 4
     assert [track.log.end_offset for track in (main, companion)] == ends

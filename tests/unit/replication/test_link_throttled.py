@@ -19,7 +19,7 @@ def follower(number: int = 0, throttled: str = "*") -> Partition:
     log = open_at(follower_replication_throttled_replicas=throttled)
     made = Partition(topic_id=TOPIC_ID, name=TopicPartition("orders", number), leader_epoch=-1, log=log)
     state = PartitionState(replicas=(LEADER, NODE), leader=LEADER, leader_epoch=3, isr=(LEADER,))
-    made.stand_by(state, NODE)
+    made.become_follower(state, NODE)
     return made
 
 

@@ -306,7 +306,7 @@ async def test_a_full_disk_puts_a_new_topic_off_until_there_is_room(tmp_path: Pa
             assert world.partitions.is_incomplete
             assert world.partition("before").is_online
         disk.free_bytes = 1 << 30
-        await world.upkeep.tick()
+        await world.maintenance.tick()
         await world.rest()
         assert not world.partitions.is_incomplete
         for name in ("after-0", "after-2000"):

@@ -307,7 +307,7 @@ async def test_one_that_stands_by_and_cannot_read_is_left_alone_until_it_is_elec
         partition = world.partition(TOPIC)
         lab.error = InvalidRecord("no")
         elsewhere = PartitionState(replicas=(1, 2), leader=2, leader_epoch=partition.leader_epoch + 1, isr=(1, 2))
-        partition.stand_by(elsewhere, 1)
+        partition.become_follower(elsewhere, 1)
         lab.runtimes.follow_to({}, {0: partition})
         for _ in range(5):
             lab.timers.fire()

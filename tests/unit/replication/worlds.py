@@ -18,10 +18,10 @@ from penstock.log.disk import Disk, OsDisk
 from penstock.log.settings import LogSettings
 from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.flusher import Flusher
+from penstock.replication.maintenance import Intervals, Maintenance
 from penstock.replication.partition import Partition
+from penstock.replication.partition_waits import closed, open_logs, settled, topic_settled
 from penstock.replication.partitions import Partitions
-from penstock.replication.settling import closed, open_logs, settled, topic_settled
-from penstock.replication.upkeep import Intervals, Upkeep
 from tests.simulation.clock import FakeClock
 
 NODE = 1
@@ -72,7 +72,7 @@ class World:
             producer_expiry_ms=60_000,
             compaction_keys_max=1000,
         )
-        self.upkeep = Upkeep(
+        self.maintenance = Maintenance(
             partitions=self.partitions,
             metadata=metadata,
             flusher=self.flusher,
@@ -149,7 +149,7 @@ async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-
     try:
         yield world
     finally:
-        await world.upkeep.close()
+        await world.maintenance.close()
         await world.disk_threads.idle()
         await closed(world.partitions)
         await store.close()

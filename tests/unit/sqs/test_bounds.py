@@ -19,7 +19,7 @@ from penstock.sqs.batches import read_entries
 from penstock.sqs.errors import SqsError
 from penstock.sqs.json_codec import STRINGS_MAX, STRUCTURE_BYTES_MAX
 from penstock.sqs.message_attributes import Filter, from_headers
-from penstock.sqs.moving import read_handle
+from penstock.sqs.move_tasks import read_handle
 from penstock.sqs.naming import name_in_arn, name_in_url
 from penstock.sqs.paging import NAMES_PER_STEP, page_of, page_steps
 from penstock.sqs.receiving import size_of

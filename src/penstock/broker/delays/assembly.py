@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from penstock.broker.broker import Broker
-from penstock.broker.delays.hosting import DelayHosting
+from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.delays.scratch import ScratchShelf
 
 
-def add_delays(broker: Broker, data_dir: Path) -> DelayHosting:
+def add_delays(broker: Broker, data_dir: Path) -> DelayPartitions:
     """Give a broker its delayed messages; those of the far future lie in files in a folder."""
-    hosting = broker.delays = DelayHosting(
+    delay_partitions = broker.delays = DelayPartitions(
         partitions=broker.partitions,
         settings_of=broker.configs.log_settings,
         make_shelf=lambda: ScratchShelf(data_dir),
@@ -17,5 +17,5 @@ def add_delays(broker: Broker, data_dir: Path) -> DelayHosting:
         timer=broker.timer,
         threads=broker.threads,
     )
-    broker.partitions.on_follow = hosting.hide
-    return hosting
+    broker.partitions.on_follow = delay_partitions.hide
+    return delay_partitions

@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.broker.delays.copying import Copier
 from penstock.broker.delays.keeping import Keeping, KeptMessage
 from penstock.broker.delays.stats import DelayStats
-from penstock.broker.delays.veil import Veil
+from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Rewind, Take
 from penstock.delays.entries import Entry, hash_of
 from penstock.delays.machine import UNKNOWN, DelayMachine
@@ -54,7 +54,7 @@ class DelayPartition:
         *,
         partition: Partition,
         runtime: StateRuntime,
-        veil: Veil,
+        visibility: VisibilityFilter,
         clock: Clock,
         timer: Timer,
         threads: Executor,
@@ -64,13 +64,13 @@ class DelayPartition:
         self.partition: Final = partition
         self.runtime: Final = runtime
         self.machine: Final = runtime.machine
-        self._veil = veil
+        self._visibility = visibility
         self._clock = clock
         self._timer = timer
         self._threads = threads
         self._stats = stats
         self._keeping = Keeping(runtime.partition)
-        self._copier = Copier(partition, self.machine, veil.marks, clock)
+        self._copier = Copier(partition, self.machine, visibility.marks, clock)
         self._stops: dict[str, Callable[[], None]] = {}
         """What takes back each timer that is set."""
         self._ticket: int | None = None
@@ -82,7 +82,7 @@ class DelayPartition:
 
     def close(self) -> None:
         self.is_closed = True
-        self._veil.may_delay = False
+        self._visibility.may_delay = False
         if self._ticket is not None:
             self.partition.unwatch(self._ticket)
         for stop in self._stops.values():
@@ -175,7 +175,7 @@ class DelayPartition:
             return
         if isinstance(effect, Began):
             self.is_ready = True
-            self._veil.may_delay = True
+            self._visibility.may_delay = True
             self._copy()
             self._tick()
         elif isinstance(effect, Deliver):

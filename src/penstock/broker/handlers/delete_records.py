@@ -44,12 +44,12 @@ def _trim(partition: Partition, offset: int) -> int:
     if not log.settings.deleted:
         raise PolicyViolation(f"{partition.name} is only compacted; add delete to its cleanup.policy to trim it")
     end = partition.high_watermark
-    if partition.veil is not None:
-        end = partition.veil.visible_to(end)  # as consumers know it: nothing goes that is held back from them
+    if partition.visibility is not None:
+        end = partition.visibility.visible_to(end)  # as consumers know it: nothing goes that is held back from them
     offset = end if offset == TO_THE_END else offset
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(f"{partition.name} ends at offset {end}, asked for {offset}")
-    if partition.veil is not None and offset > max(log.start_offset, partition.veil.keep_from):
+    if partition.visibility is not None and offset > max(log.start_offset, partition.visibility.keep_from):
         raise OffsetNotAvailable(
             f"{partition.name} has delayed messages before offset {offset} that are not kept elsewhere yet; try again"
         )

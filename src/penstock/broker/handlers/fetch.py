@@ -19,9 +19,9 @@ from penstock.log.log import Log
 from penstock.records.batch import batches
 from penstock.replication.errors import UnknownLeaderEpoch
 from penstock.replication.partition import Partition
-from penstock.replication.serving import parting_of, serve_follower
+from penstock.replication.serving import epoch_divergence, serve_follower
 from penstock.replication.settings import RACK_AWARE
-from penstock.replication.veil import Veil
+from penstock.replication.visibility_filter import VisibilityFilter
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
@@ -122,10 +122,10 @@ class Attempt:
         log = partition.log
         if not partition.is_leader and wanted.fetch_offset > partition.high_watermark:
             raise OffsetNotAvailable(f"{partition.name} is not at offset {wanted.fetch_offset} on this replica yet")
-        parting = parting_of(log, wanted)
-        if parting is not None:
+        divergence = epoch_divergence(log, wanted)
+        if divergence is not None:
             self.failed = True
-            return self._diverged(partition, wanted, parting)
+            return self._diverged(partition, wanted, divergence)
         nearer = self._nearer(partition, wanted.fetch_offset)
         if nearer is not None:
             self.failed = True  # there is nothing to wait for here
@@ -134,8 +134,8 @@ class Attempt:
             if key in self.failures:
                 raise self.failures[key]
             return self._viewed(self.scans[key], partition, wanted)
-        if partition.veil is not None:
-            return self._read_veiled(partition, partition.veil, wanted, limit_bytes, blocking)
+        if partition.visibility is not None:
+            return self._read_filtered(partition, partition.visibility, wanted, limit_bytes, blocking)
         records: Buffer = b""
         try:
             # The first batch of an answer comes whole, however large: else its consumer would stand still.
@@ -159,9 +159,9 @@ class Attempt:
     def _viewed(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
         """What was found. What was aborted has been left out already, so that none of it is named."""
         self.got_bytes += scan.kept_bytes
-        mark, veil = partition.high_watermark, partition.veil
-        if veil is not None:
-            mark = veil.visible_to(mark)
+        mark, visibility = partition.high_watermark, partition.visibility
+        if visibility is not None:
+            mark = visibility.visible_to(mark)
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
@@ -172,13 +172,20 @@ class Attempt:
             records=scan.records,
         )
 
-    def _read_veiled(
-        self, partition: Partition, veil: Veil, wanted: FetchPartition, limit_bytes: int, blocking: bool
+    def _read_filtered(
+        self,
+        partition: Partition,
+        visibility: VisibilityFilter,
+        wanted: FetchPartition,
+        limit_bytes: int,
+        blocking: bool,
     ) -> PartitionData:
         """Of a topic whose messages are delayed: what consumers may see by now."""
         log, offset = partition.log, wanted.fetch_offset
         try:
-            seen = veil.read(offset, limit_bytes, blocking=blocking, force=self.got_bytes == 0, stable=self.is_stable)
+            seen = visibility.read(
+                offset, limit_bytes, blocking=blocking, force=self.got_bytes == 0, stable=self.is_stable
+            )
         except ColdRead as cold:
             self.cold.append(cold)
             return _nothing_yet(partition, wanted)
@@ -266,7 +273,7 @@ class Attempt:
         near = {node for node, known in brokers.items() if known.rack == rack}
         return None if self.broker.node_id in near else lead.nearest(offset, near)
 
-    def _diverged(self, partition: Partition, wanted: FetchPartition, parting: EpochEndOffset) -> PartitionData:
+    def _diverged(self, partition: Partition, wanted: FetchPartition, divergence: EpochEndOffset) -> PartitionData:
         """The reader's last batch is not in this log: tell it where the two part (KIP-595)."""
         return PartitionData(
             partition_index=wanted.partition,
@@ -274,7 +281,7 @@ class Attempt:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.start_offset,
-            diverging_epoch=parting,
+            diverging_epoch=divergence,
             aborted_transactions=None,
             records=b"",
         )

@@ -92,7 +92,7 @@ def _partition(
     if not partition.is_settled and wanted.timestamp != Spec.EARLIEST:
         raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
     end = partition.last_stable_offset if is_stable else partition.high_watermark
-    return partition, end if partition.veil is None else partition.veil.visible_to(end)
+    return partition, end if partition.visibility is None else partition.visibility.visible_to(end)
 
 
 def _found(log: Log, wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:

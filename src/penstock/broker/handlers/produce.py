@@ -264,8 +264,8 @@ async def _open_then_append(
         batch = opened[key]
         assert not isinstance(batch, PenstockError)
         try:
-            veil = partition.veil
-            may_delay = veil is not None and veil.may_delay
+            visibility = partition.visibility
+            may_delay = visibility is not None and visibility.may_delay
             work = partial(admit, batch, partition.log.settings, broker.clock.now_ms(), may_delay)
             try:
                 opened[key] = work(body_max=OPEN_INLINE_BYTES)

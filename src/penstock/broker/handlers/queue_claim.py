@@ -73,8 +73,8 @@ async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResp
 
 async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
     replica = broker.partition("", request.topic_id, request.partition)
-    hosting = broker.hosting
-    partition = hosting.find(request.topic_id, request.partition) if hosting is not None else None
+    queue_partitions = broker.queue_partitions
+    partition = queue_partitions.find(request.topic_id, request.partition) if queue_partitions is not None else None
     if partition is None and replica.companion is None and request.action == SURVEY:
         return QueueClaimResponse(  # no group has ever been here
             topic_id=request.topic_id,

@@ -31,7 +31,7 @@ def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> Q
         if request.action not in (COUNT, PURGE, FORGET):
             raise InvalidRequest(f"QueueControl has no action {request.action}")
         queue = service.known(request.queue, request.topic_id)
-        here = service.hosting.of_topic(queue.topic_id)
+        here = service.queue_partitions.of_topic(queue.topic_id)
         if not here:
             raise NotLeaderOrFollower(f"no partition of queue {queue.name!r} is led by this broker now")
     except PenstockError as error:

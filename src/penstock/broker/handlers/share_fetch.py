@@ -330,9 +330,11 @@ class _Fetching:
         self._stop_waiting()
         self._stop_timer()
         self._stop_turn()
-        hosting = self._broker.hosting
+        queue_partitions = self._broker.queue_partitions
         for (topic_id, number), answer in self._answers.items():
-            delivery = hosting.find(topic_id, number) if hosting is not None and answer.ranges else None
+            delivery = (
+                queue_partitions.find(topic_id, number) if queue_partitions is not None and answer.ranges else None
+            )
             if delivery is not None:
                 undo(delivery, self._key.group_id, self._key.member_id, answer.ranges)
 

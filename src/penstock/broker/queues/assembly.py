@@ -18,5 +18,5 @@ def add_queues(broker: Broker) -> QueueService:
         slices=broker.slices,
         ask=broker.ask,
     )
-    broker.hosting = service.hosting
+    broker.queue_partitions = service.queue_partitions
     return service

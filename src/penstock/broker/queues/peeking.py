@@ -10,10 +10,10 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.reading import Ahead, Back, Window
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
@@ -92,14 +92,14 @@ class QueuePeeks:
 
     def __init__(
         self,
-        hosting: QueuePartitions,
+        queue_partitions: QueuePartitions,
         others: Callable[[Queue], list[int]],
         ask: AskToPeek,
         threads: Executor,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         """`others`: the other brokers that lead partitions of a queue."""
-        self._hosting = hosting
+        self._queue_partitions = queue_partitions
         self._others = others
         self._ask = ask
         self._threads = threads
@@ -131,7 +131,7 @@ class QueuePeeks:
 
     async def _peek_here(self, queue: Queue, wanted: Peek) -> Glimpse:
         found = Glimpse([], False)
-        for partition in self._hosting.of_topic(queue.topic_id):
+        for partition in self._queue_partitions.of_topic(queue.topic_id):
             left = found.left_of(wanted)
             if left is None:
                 return found._replace(has_more=True)

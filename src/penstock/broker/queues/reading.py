@@ -235,7 +235,7 @@ class Opened:
 def readable_to(partition: Partition, *, stable: bool = True) -> int:
     """Messages below may be given to somebody now; what is held back may not."""
     limit = partition.last_stable_offset if stable else partition.high_watermark
-    return limit if partition.veil is None else partition.veil.visible_to(limit)
+    return limit if partition.visibility is None else partition.visibility.visible_to(limit)
 
 
 def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool = True) -> tuple[list[Opened], int]:

@@ -9,11 +9,11 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest, TakeMessages, Waiter
-from penstock.broker.queues.remote import Colleagues
+from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.remote import PeerBrokers
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.clock import Clock, Timer
@@ -33,25 +33,25 @@ class Receivers:
         self,
         *,
         image: Callable[[], ClusterImage],
-        hosting: QueuePartitions,
-        colleagues: Colleagues,
+        queue_partitions: QueuePartitions,
+        peer_brokers: PeerBrokers,
         give_back: Callable[[Queue, Sequence[Delivered]], None],
         clock: Clock,
         timer: Timer,
     ) -> None:
         """`give_back`: undoes deliveries to a client that is gone."""
         self.image = image
-        self.hosting: Final = hosting
-        self.colleagues: Final = colleagues
+        self.queue_partitions: Final = queue_partitions
+        self.peer_brokers: Final = peer_brokers
         self.give_back: Final = give_back
         self.clock: Final = clock
         self.timer: Final = timer
         self._turns = itertools.count()
         self._tickets = itertools.count(secrets.randbits(TICKET_BITS))
         self._waiting: dict[int, Receiving] = {}
-        self._visitors: dict[tuple[int, int], _Visitor] = {}
+        self._remote_waiters: dict[tuple[int, int], _RemoteWaiter] = {}
         self._seen = image().topics
-        hosting.on_ready.append(self._on_ready)
+        queue_partitions.on_ready.append(self._on_ready)
 
     def receive(
         self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: Outcome[list[Delivered]]
@@ -63,7 +63,7 @@ class Receivers:
 
     def in_turn(self, queue: Queue) -> list[QueuePartition]:
         """The partitions that are led here, another one first each time."""
-        found = self.hosting.of_topic(queue.topic_id)
+        found = self.queue_partitions.of_topic(queue.topic_id)
         if len(found) > 1:
             first = next(self._turns) % len(found)
             found = found[first:] + found[:first]
@@ -76,7 +76,7 @@ class Receivers:
         if topic is None:
             return []
         leaders = dict.fromkeys(state.leader for state in topic.partitions.values())
-        return [node for node in leaders if node in image.brokers and node != self.colleagues.node_id]
+        return [node for node in leaders if node in image.brokers and node != self.peer_brokers.node_id]
 
     # -- those who wait
 
@@ -103,9 +103,9 @@ class Receivers:
         for receiving in list(self._waiting.values()):
             if receiving.queue.topic_id == partition.partition.topic_id:
                 receiving.refresh()
-        for visitor in list(self._visitors.values()):
-            if visitor.queue.topic_id == partition.partition.topic_id:
-                partition.park(visitor.waiter)
+        for remote_waiter in list(self._remote_waiters.values()):
+            if remote_waiter.queue.topic_id == partition.partition.topic_id:
+                partition.park(remote_waiter.waiter)
 
     def delivered(self, ticket: int, messages: Sequence[Delivered]) -> bool:
         """Another broker has something for somebody who waits here; whether it is taken."""
@@ -123,16 +123,18 @@ class Receivers:
 
         def on_tried(found: list[Delivered] | PenstockError) -> None:
             if not found and wait_ms > 0:
-                self._visitors[node, ticket] = _Visitor(self, node, ticket, queue, receive_request, wait_ms)
+                self._remote_waiters[node, ticket] = _RemoteWaiter(
+                    self, node, ticket, queue, receive_request, wait_ms
+                )
             then(found)
 
         Trying(self.in_turn(queue), receive_request, on_tried).go_on()
 
     def leave(self, node: int, ticket: int) -> None:
         """Nobody waits there any more."""
-        visitor = self._visitors.pop((node, ticket), None)
-        if visitor is not None:
-            visitor.close()
+        remote_waiter = self._remote_waiters.pop((node, ticket), None)
+        if remote_waiter is not None:
+            remote_waiter.close()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -180,18 +182,18 @@ class Receiving:
 
     def __init__(
         self,
-        desk: Receivers,
+        receivers: Receivers,
         ticket: int,
         queue: Queue,
         receive_request: ReceiveRequest,
         wait_ms: int,
         then: Outcome[list[Delivered]],
     ) -> None:
-        self._desk = desk
+        self._receivers = receivers
         self.ticket: Final = ticket
         self.queue: Final = queue
         self._receive_request = receive_request
-        self._until_ms = desk.clock.steady_ms() + wait_ms
+        self._until_ms = receivers.clock.steady_ms() + wait_ms
         self._wait_ms = wait_ms
         self._then: Outcome[list[Delivered]] | None = then
         self.waiter: Waiter | None = None
@@ -207,7 +209,7 @@ class Receiving:
         return self._receive_request.holder
 
     def start(self) -> None:
-        found = self._desk.in_turn(self.queue)
+        found = self._receivers.in_turn(self.queue)
         if len(found) == 1:
             found[0].receive(self._receive_request, self._on_tried)
         else:
@@ -223,7 +225,7 @@ class Receiving:
         elif self._wait_ms > 0:
             self._wait()
         else:
-            self._left = self._desk.others(self.queue)
+            self._left = self._receivers.others(self.queue)
             self._ask_next()
 
     # -- somebody who does not wait
@@ -236,7 +238,7 @@ class Receiving:
             self._finish([])
             return
         node = self._left.pop(0)
-        self._desk.colleagues.receive(node, self.queue, self._receive_request, 0, self.ticket, self._on_asked)
+        self._receivers.peer_brokers.receive(node, self.queue, self._receive_request, 0, self.ticket, self._on_asked)
 
     def _on_asked(self, reply: list[Delivered] | PenstockError) -> None:
         if reply and not isinstance(reply, PenstockError):
@@ -250,22 +252,22 @@ class Receiving:
 
     def _wait(self) -> None:
         self.waiter = Waiter(self._receive_request, self._take)
-        self._desk.keep(self)
-        self._stop_timer = self._desk.timer(self._wait_ms / 1000, lambda: self._finish([]))
+        self._receivers.keep(self)
+        self._stop_timer = self._receivers.timer(self._wait_ms / 1000, lambda: self._finish([]))
         self.refresh()
 
     def refresh(self) -> None:
         """Be known wherever the queue's partitions are led now."""
         if self._then is None or self.waiter is None:
             return
-        if self.queue.topic_id not in self._desk.image().topics:
+        if self.queue.topic_id not in self._receivers.image().topics:
             self._finish(NoSuchQueue(f"queue {self.queue.name!r} was deleted"))
             return
-        for partition in self._desk.hosting.of_topic(self.queue.topic_id):
+        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.park(self.waiter)
-        wait_ms = self._until_ms - self._desk.clock.steady_ms()
-        brokers = self._desk.image().brokers
-        for node in self._desk.others(self.queue) if wait_ms > 0 else ():
+        wait_ms = self._until_ms - self._receivers.clock.steady_ms()
+        brokers = self._receivers.image().brokers
+        for node in self._receivers.others(self.queue) if wait_ms > 0 else ():
             epoch = brokers[node].epoch
             if self._asked.get(node) != epoch:
                 self._asked[node] = epoch
@@ -276,15 +278,15 @@ class Receiving:
             if isinstance(reply, PenstockError):
                 self._asked.pop(node, None)
                 if self._then is not None:
-                    self._desk.timer(AGAIN_S, self.refresh)
+                    self._receivers.timer(AGAIN_S, self.refresh)
             elif reply:
                 self._take(reply)
 
-        self._desk.colleagues.receive(node, self.queue, self._receive_request, wait_ms, self.ticket, on_answer)
+        self._receivers.peer_brokers.receive(node, self.queue, self._receive_request, wait_ms, self.ticket, on_answer)
 
     def _take(self, messages: list[Delivered]) -> None:
         if not self.take(messages):
-            self._desk.give_back(self.queue, messages)
+            self._receivers.give_back(self.queue, messages)
 
     # -- the end
 
@@ -313,50 +315,56 @@ class Receiving:
         if self._stop_timer is None or self.waiter is None:
             return
         self._stop_timer()
-        self._desk.drop(self)
+        self._receivers.drop(self)
         self.waiter.is_open = False
-        for partition in self._desk.hosting.of_topic(self.queue.topic_id):
+        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.unpark(self.waiter)
         for node in self._asked:
             request = QueueControlRequest(
                 action=STOP_WAITING,
                 topic_id=self.queue.topic_id,
-                node_id=self._desk.colleagues.node_id,
+                node_id=self._receivers.peer_brokers.node_id,
                 ticket=self.ticket,
             )
-            self._desk.colleagues.control(node, request, _ignore)
+            self._receivers.peer_brokers.control(node, request, _ignore)
 
 
-class _Visitor:
+class _RemoteWaiter:
     """A client of another broker that waits at the partitions led here."""
 
     def __init__(
-        self, desk: Receivers, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
+        self,
+        receivers: Receivers,
+        node: int,
+        ticket: int,
+        queue: Queue,
+        receive_request: ReceiveRequest,
+        wait_ms: int,
     ) -> None:
-        self._desk = desk
+        self._receivers = receivers
         self._node = node
         self._ticket = ticket
         self.queue: Final = queue
         self.waiter = Waiter(receive_request, self._send)
-        self._stop_timer = desk.timer(wait_ms / 1000, lambda: desk.leave(node, ticket))
-        for partition in desk.hosting.of_topic(queue.topic_id):
+        self._stop_timer = receivers.timer(wait_ms / 1000, lambda: receivers.leave(node, ticket))
+        for partition in receivers.queue_partitions.of_topic(queue.topic_id):
             partition.park(self.waiter)
 
     def _send(self, messages: list[Delivered]) -> None:
-        self._desk.leave(self._node, self._ticket)
-        self._desk.colleagues.deliver(
+        self._receivers.leave(self._node, self._ticket)
+        self._receivers.peer_brokers.deliver(
             self._node, self._ticket, messages, lambda is_taken: self._on_sent(messages, is_taken)
         )
 
     def _on_sent(self, messages: Sequence[Delivered], is_taken: bool | PenstockError) -> None:
         """If nobody knows whether they were taken, they come back when their time is up."""
         if is_taken is False:
-            self._desk.give_back(self.queue, messages)
+            self._receivers.give_back(self.queue, messages)
 
     def close(self) -> None:
         self._stop_timer()
         self.waiter.is_open = False
-        for partition in self._desk.hosting.of_topic(self.queue.topic_id):
+        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.unpark(self.waiter)
 
 

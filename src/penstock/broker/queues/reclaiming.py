@@ -13,8 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError
@@ -44,13 +44,13 @@ class Reclaimer:
     def __init__(
         self,
         *,
-        hosting: QueuePartitions,
+        queue_partitions: QueuePartitions,
         partitions: Partitions,
         image: Callable[[], ClusterImage],
         clock: Clock,
         deduplication_ms: int = WINDOW_MS,
     ) -> None:
-        self._hosting = hosting
+        self._queue_partitions = queue_partitions
         self._partitions = partitions
         self._image = image
         self._clock = clock
@@ -76,11 +76,11 @@ class Reclaimer:
             for queue in image.queues.values():
                 self._names.setdefault(queue.topic_id, []).append(queue.name)
             self._fifo = {queue.topic_id for queue in image.queues.values() if queue.settings.is_fifo}
-        for partition in self._hosting:
+        for partition in self._queue_partitions:
             self._guarded(partition.partition, partial(self._keep, image, partition))
             if self._ticks % TIDY_TICKS == 0:
                 partition.tidy()
-        for place, runtime in self._hosting.runtimes.standing.items():
+        for place, runtime in self._queue_partitions.runtimes.standing.items():
             replica = self._partitions.replicas.get(place.topic_id, {}).get(place.number)
             topic = image.topics.get(place.topic_id)
             machine = runtime.machine

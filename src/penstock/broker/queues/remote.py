@@ -102,7 +102,7 @@ def error_of(name: str, message: str) -> PenstockError | None:
     return _REFUSALS.get(name, QueueUnavailable)(message)
 
 
-class Colleagues:
+class PeerBrokers:
     """The other brokers. What comes back in place of an answer is an error: then nobody knows what was done."""
 
     def __init__(self, node_id: int, ask: AskPeer) -> None:

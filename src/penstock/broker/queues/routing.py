@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.broker.queues.duplicates import Duplicates
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, TakeErrors
-from penstock.broker.queues.remote import ELSEWHERE, Colleagues
+from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.remote import ELSEWHERE, PeerBrokers
 from penstock.broker.queues.sending import Sending, TakeSent
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage, Place
@@ -50,8 +50,8 @@ class Routing:
         *,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        hosting: QueuePartitions,
-        colleagues: Colleagues,
+        queue_partitions: QueuePartitions,
+        peer_brokers: PeerBrokers,
         sending: Sending,
         settings_of: Callable[[Queue], DeliverySettings],
         clock: Clock,
@@ -59,8 +59,8 @@ class Routing:
     ) -> None:
         self._image = image
         self._partitions = partitions
-        self._hosting = hosting
-        self._colleagues = colleagues
+        self._queue_partitions = queue_partitions
+        self._peer_brokers = peer_brokers
         self._sending = sending
         self._settings_of = settings_of
         self._clock = clock
@@ -173,12 +173,12 @@ class Routing:
         if self._led_here(queue, number) is not None:
             self.send_here(queue, number, messages, outcome)
         else:
-            self._colleagues.send(self._other(queue, number), queue, number, messages, outcome)
+            self._peer_brokers.send(self._other(queue, number), queue, number, messages, outcome)
         return await _of(outcome)
 
     def _other(self, queue: Queue, number: int) -> int:
         leader = self.leader(queue, number)
-        if leader == self._colleagues.node_id:
+        if leader == self._peer_brokers.node_id:
             raise NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over")
         return leader
 
@@ -191,7 +191,7 @@ class Routing:
         if not queue.settings.is_fifo:
             self._sending.send(partition, messages, then)
             return
-        here = self._hosting.find(queue.topic_id, number)
+        here = self._queue_partitions.find(queue.topic_id, number)
         if here is None:  # the delivery state, which has the last purge, is not loaded yet
             then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
             return
@@ -231,7 +231,7 @@ class Routing:
         if not items:
             return []
         number = items[0].partition
-        here = self._hosting.find(queue.topic_id, number)
+        here = self._queue_partitions.find(queue.topic_id, number)
         if here is not None and all(item.partition == number for item in items):
             outcome: Outcome[AckResult] = Outcome()
             is_elsewhere = False
@@ -301,7 +301,7 @@ class Routing:
         if self._led_here(queue, number) is not None:
             self.acknowledge_here(queue, items, outcome)
         else:
-            self._colleagues.acknowledge(self._other(queue, number), queue, items, outcome)
+            self._peer_brokers.acknowledge(self._other(queue, number), queue, items, outcome)
         reply = list(await _of(outcome))
         for error in reply:
             if isinstance(error, ELSEWHERE):
@@ -314,7 +314,7 @@ class Routing:
         for at, item in enumerate(items):
             parts.setdefault(item.partition, []).append(at)
         found: dict[int, PenstockError | None] = {}
-        here = {number: self._hosting.find(queue.topic_id, number) for number in parts}
+        here = {number: self._queue_partitions.find(queue.topic_id, number) for number in parts}
 
         def take(rows: list[int], reply: Sequence[PenstockError | None] | PenstockError) -> None:
             results = [reply] * len(rows) if isinstance(reply, PenstockError) else reply
@@ -345,7 +345,7 @@ class Routing:
             missing = [number for number in range(self.count(queue)) if number not in done]
             nodes = set()
             for number in missing:
-                here = self._hosting.find(queue.topic_id, number)
+                here = self._queue_partitions.find(queue.topic_id, number)
                 if here is not None:
                     outcome: Outcome[Counts] = Outcome()
                     do_here(here, outcome)
@@ -354,7 +354,7 @@ class Routing:
                     nodes.add(self._other(queue, number))
             for node in nodes:
                 answer: Outcome[dict[int, Counts]] = Outcome()
-                self._colleagues.control(node, request, answer)
+                self._peer_brokers.control(node, request, answer)
                 said: dict[int, Counts] = await _of(answer)
                 done.update(said)
             if len(done) < self.count(queue):

@@ -18,15 +18,15 @@ from penstock.broker.peers import AskPeer
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.administration import QueueAdministration
 from penstock.broker.queues.counting import Counting, sum_counts
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
-from penstock.broker.queues.moving import Carrier
+from penstock.broker.queues.moves import Carrier
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.peeking import QueuePeeks
 from penstock.broker.queues.receiving import Receivers
 from penstock.broker.queues.reclaiming import Reclaimer
-from penstock.broker.queues.remote import Colleagues
+from penstock.broker.queues.remote import PeerBrokers
 from penstock.broker.queues.routing import Routing
 from penstock.broker.queues.sending import Sending
 from penstock.broker.queues.tasks import MoveTasks
@@ -71,13 +71,13 @@ class QueueService:
         ask: AskPeer,
     ) -> None:
         self._metadata, self._clock = metadata, clock
-        hosting = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
-        self.hosting: Final = hosting
+        led = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
+        self.queue_partitions: Final = led
         self._tasks: set[asyncio.Task[None]] = set()
         carrier = Carrier(
             node_id=node_id,
             partitions=partitions,
-            runtimes=hosting.runtimes,
+            runtimes=led.runtimes,
             image=lambda: metadata.image,
             producer_ids=producer_ids,
             ask=ask,
@@ -86,13 +86,13 @@ class QueueService:
             slices=slices,
             spawn=self._spawn,
         )
-        hosting.perform = carrier.perform
-        colleagues = Colleagues(node_id, ask)
+        led.perform = carrier.perform
+        peers = PeerBrokers(node_id, ask)
         self.routing: Final = Routing(
             image=lambda: metadata.image,
             partitions=partitions,
-            hosting=hosting,
-            colleagues=colleagues,
+            queue_partitions=led,
+            peer_brokers=peers,
             sending=Sending(clock=clock, timer=timer),
             settings_of=self.delivery_settings,
             clock=clock,
@@ -100,21 +100,21 @@ class QueueService:
         )
         self.receivers: Final = Receivers(
             image=lambda: metadata.image,
-            hosting=hosting,
-            colleagues=colleagues,
+            queue_partitions=led,
+            peer_brokers=peers,
             give_back=self.give_back,
             clock=clock,
             timer=timer,
         )
-        self.peeks: Final = QueuePeeks(self.hosting, self.receivers.others, colleagues.peek, threads, self._spawn)
+        self.peeks: Final = QueuePeeks(led, self.receivers.others, peers.peek, threads, self._spawn)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
         self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
-            metadata=metadata, hosting=hosting, settings_of=self.delivery_settings, count=self.counts, clock=clock
+            metadata=metadata, queue_partitions=led, settings_of=self.delivery_settings, count=self.counts, clock=clock
         )
         self.reclaimer: Final = Reclaimer(
-            hosting=hosting, partitions=partitions, image=lambda: metadata.image, clock=clock
+            queue_partitions=led, partitions=partitions, image=lambda: metadata.image, clock=clock
         )
         self._settings: dict[str, tuple[ClusterImage, Queue, DeliverySettings]] = {}
         self._holders = map("{}.{:x}".format, itertools.repeat(secrets.token_urlsafe(6)), itertools.count())
@@ -125,7 +125,7 @@ class QueueService:
 
     def apply(self, image: ClusterImage) -> None:
         """Call after the partitions have followed the image."""
-        self.hosting.apply(image)
+        self.queue_partitions.apply(image)
         self.routing.apply()
         self.receivers.refresh()
         self._move_tasks.apply(image)
@@ -136,7 +136,7 @@ class QueueService:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        self.hosting.close()
+        self.queue_partitions.close()
         await self._move_tasks.close()
         for task in self._tasks:
             task.cancel()

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.queues.hosting import QueuePartitions
 from penstock.broker.queues.messages import (
     Delivered,
     MoveTaskRunning,
@@ -21,6 +20,7 @@ from penstock.broker.queues.messages import (
 )
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
+from penstock.broker.queues.partitions import QueuePartitions
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
@@ -55,13 +55,13 @@ class MoveTasks:
         self,
         *,
         metadata: Metadata,
-        hosting: QueuePartitions,
+        queue_partitions: QueuePartitions,
         settings_of: Callable[[Queue], DeliverySettings],
         count: CountAll,
         clock: Clock,
     ) -> None:
         self._metadata = metadata
-        self._hosting = hosting
+        self._queue_partitions = queue_partitions
         self._settings_of = settings_of
         self._count = count
         self._clock = clock
@@ -69,7 +69,7 @@ class MoveTasks:
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._busy: set[QueuePartition] = set()
         """Where messages may be held that are about to be moved."""
-        hosting.on_ready.append(lambda partition: self.apply(metadata.image))
+        queue_partitions.on_ready.append(lambda partition: self.apply(metadata.image))
 
     # -- asked
 
@@ -142,7 +142,7 @@ class MoveTasks:
             for task in moves_of(image, queue) if queue is not None else ():
                 if queue is None or task.status is not MoveStatus.RUNNING:
                     continue
-                for partition in self._hosting.of_topic(queue.topic_id):
+                for partition in self._queue_partitions.of_topic(queue.topic_id):
                     wanted[task.handle, partition] = queue, task
                     if partition.number == 0:
                         watched[task.handle] = queue, task

@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import Executor
 from typing import Final
 
-from penstock.broker.views.opening import Arenas, Found, Opened
+from penstock.broker.views.decompression import Arenas, Found, Opened
 from penstock.broker.views.service import ViewCounts
 from penstock.foundation.errors import CorruptMessage, PenstockError
 from penstock.foundation.time_slices import TimeSlices
@@ -102,11 +102,11 @@ class Scan:
         return self._read_now(partition, blocking=True)
 
     def _read_now(self, partition: Partition, *, blocking: bool) -> memoryview:
-        offset, stable, veil = self._selection.next_offset, self._is_stable, partition.veil
-        if veil is None:
+        offset, stable, visibility = self._selection.next_offset, self._is_stable, partition.visibility
+        if visibility is None:
             return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=stable, blocking=blocking)))
         # What consumers of the topic do not see yet is not to be seen through a view either.
-        seen = veil.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
+        seen = visibility.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
         return memoryview(bytes(seen.records))
 
     async def _look_at(self, batch: memoryview, found: Found, body: Opened, number: int) -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.broker.views.opening import Arenas
+from penstock.broker.views.decompression import Arenas
 from penstock.cluster.administration import drop_view
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata

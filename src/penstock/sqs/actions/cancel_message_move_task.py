@@ -3,7 +3,7 @@
 from penstock.broker.queues.messages import NoSuchMoveTask
 from penstock.sqs import checks
 from penstock.sqs.call import Call, Result
-from penstock.sqs.moving import queue_at, read_handle
+from penstock.sqs.move_tasks import queue_at, read_handle
 from penstock.sqs.registry import action
 
 

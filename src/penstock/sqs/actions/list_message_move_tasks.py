@@ -3,7 +3,7 @@
 from penstock.sqs import checks
 from penstock.sqs.call import Call, Result
 from penstock.sqs.limits import MOVE_TASKS_MAX, Span
-from penstock.sqs.moving import queue_at, shown_task
+from penstock.sqs.move_tasks import queue_at, shown_task
 from penstock.sqs.registry import action
 
 

@@ -86,8 +86,8 @@ class Shop:
         return queue
 
     async def ready(self) -> None:
-        while self.service.hosting.runtimes.is_loading:
-            await self.service.hosting.runtimes.settle()
+        while self.service.queue_partitions.runtimes.is_loading:
+            await self.service.queue_partitions.runtimes.settle()
             await turn()
 
     async def send(self, queue: Queue, *values: bytes, **options: Any) -> list[Sent]:
@@ -128,7 +128,7 @@ class Shop:
         return found.available, found.in_flight, found.delayed
 
     def partition(self, queue: Queue, number: int = 0) -> QueuePartition:
-        found = self.service.hosting.find(queue.topic_id, number)
+        found = self.service.queue_partitions.find(queue.topic_id, number)
         assert found is not None
         return found
 

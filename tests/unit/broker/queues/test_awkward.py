@@ -110,7 +110,7 @@ async def test_a_message_that_compaction_took_is_passed_over(tmp_path: Path) -> 
         log = log_of(shop, "latest")
         log.roll(shop.clock.now_ms())
         log.sync()
-        await shop.world.upkeep._compact(1000)
+        await shop.world.maintenance._compact(1000)
         assert log.checkpoint.has_holes
         for _ in range(2):
             shop.partition(queue).tidy()  # what was read ahead before is forgotten
@@ -284,14 +284,14 @@ async def test_a_new_leader_serves_when_its_messages_are_known_to_be_committed(t
         queue = await shop.create()
         await shop.send(queue, b"a")
         await shop.receive(queue, visibility_s=1)
-        hosting, found = shop.service.hosting, shop.partition(queue)
+        queue_partitions, found = shop.service.queue_partitions, shop.partition(queue)
         partition, end = found.partition, found.partition.high_watermark
-        hosting._on_gone(partition.place, found.runtime)
+        queue_partitions._on_gone(partition.place, found.runtime)
         partition.high_watermark = 0  # as of a follower that is elected before it has heard of the last commit
-        hosting._on_ready(partition.place, found.runtime)
-        assert hosting.find(queue.topic_id, 0) is None
+        queue_partitions._on_ready(partition.place, found.runtime)
+        assert queue_partitions.find(queue.topic_id, 0) is None
         partition.advance(end)
-        assert hosting.find(queue.topic_id, 0) is not None
+        assert queue_partitions.find(queue.topic_id, 0) is not None
         await shop.advance(1000)
         assert values(await shop.receive(queue)) == [b"a"]
 

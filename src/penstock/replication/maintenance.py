@@ -53,7 +53,7 @@ class Intervals:
         )
 
 
-class Upkeep:
+class Maintenance:
     """One task for all partitions; the work that waits is done on threads."""
 
     def __init__(
@@ -130,9 +130,9 @@ class Upkeep:
     def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
         if do_retention or log.settings.storage is Storage.MEMORY:
-            veil, limit = partition.veil, partition.high_watermark
-            if veil is not None:
-                limit = min(limit, veil.keep_from)
+            visibility, limit = partition.visibility, partition.high_watermark
+            if visibility is not None:
+                limit = min(limit, visibility.keep_from)
             freed_bytes = retention.enforce(log, behind_ms(self._clock), limit)
             if freed_bytes:
                 logger.info("retention partition=%s freed_bytes=%d", partition.name, freed_bytes)

@@ -14,7 +14,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Disk, File, OsDisk
 from penstock.log.folder import LogFolder
-from penstock.replication import upkeep as upkeep_module
+from penstock.replication import maintenance as maintenance_module
 
 from ..log.making import batch, sent, values_in
 from .worlds import World, world_at
@@ -25,8 +25,8 @@ DAY_MS = 86_400_000
 async def ticked(world: World, after_ms: int = 0) -> None:
     """A tick, and all that it began."""
     world.clock.advance(after_ms)
-    await world.upkeep.tick()
-    await world.upkeep.close()
+    await world.maintenance.tick()
+    await world.maintenance.close()
     await world.disk_threads.idle()
 
 
@@ -78,9 +78,9 @@ async def test_what_is_not_committed_is_not_dropped(tmp_path: Path) -> None:
         one.on_append = lambda partition: None
         put(world, "orders", b"x")
         world.clock.advance(5000)
-        await world.upkeep.tick()
+        await world.maintenance.tick()
         assert one.log.start_offset == 0
-        await world.upkeep.close()
+        await world.maintenance.close()
         await world.disk_threads.idle()
 
 
@@ -121,8 +121,8 @@ async def test_compacted_topics_are_compacted_once_they_are_synced(tmp_path: Pat
         log = world.partition("orders").log
         is_synced = threading.Event()
         log.io.add_work(is_synced.wait)
-        await world.upkeep.tick()
-        await world.upkeep.close()
+        await world.maintenance.tick()
+        await world.maintenance.close()
         assert len(values_in(log)) == 20
         is_synced.set()
         await world.disk_threads.idle()
@@ -149,9 +149,9 @@ async def test_a_topic_that_is_deleted_while_it_is_compacted_is_no_failure(tmp_p
         await fill_compacted(world, "others")
         await ticked(world)
         world.clock.advance(1000)
-        await world.upkeep.tick()
+        await world.maintenance.tick()
         await world.delete("orders")
-        await world.upkeep.close()
+        await world.maintenance.close()
         assert len(values_in(world.partition("others").log)) < 4
         assert not (tmp_path / "logs" / "orders").exists()
 
@@ -225,12 +225,12 @@ async def test_offsets_that_cannot_be_reserved_are_asked_for_again(
 
 
 async def test_ticks_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "TICK_S", 0)
+    monkeypatch.setattr(maintenance_module, "TICK_S", 0)
     async with world_at(tmp_path) as world:
         await world.create("orders")
         put(world, "orders", b"x")
         log = world.partition("orders").log
-        running = asyncio.create_task(world.upkeep.run())
+        running = asyncio.create_task(world.maintenance.run())
         for _ in range(2):  # the first tick may still be under way
             world.ticked.clear()
             async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""Topics whose messages are delayed: their replicas veiled, and their machines run where they are led."""
+"""Topics whose messages are delayed: their replicas hidden, and their machines run where they are led."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.broker.delays.decoding import LargeBatches
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
-from penstock.broker.delays.veil import Veil
+from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.delays.machine import DelayMachine
 from penstock.delays.shelf import Shelf
@@ -24,7 +24,7 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 
-class DelayHosting:
+class DelayPartitions:
     """One DelayPartition for each partition that is led here and has read its waiting messages back."""
 
     def __init__(
@@ -49,7 +49,7 @@ class DelayHosting:
         self._topics: Mapping[bytes, Topic] = {}
         self._delayed: list[Topic] = []
         """Those of the topics that may delay messages."""
-        self._veiled: dict[Place, Partition] = {}
+        self._filtered: dict[Place, Partition] = {}
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: DelayMachine(make_shelf()),
             partitions=partitions,
@@ -83,12 +83,12 @@ class DelayHosting:
         for topic in self._delayed:
             for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
                 wanted[partition.place] = partition, topic
-        for place, known in list(self._veiled.items()):
+        for place, known in list(self._filtered.items()):
             if place not in wanted or wanted[place][0] is not known:
-                del self._veiled[place]
-                if known.veil is not None:
-                    known.veil.close()
-                    known.veil = None
+                del self._filtered[place]
+                if known.visibility is not None:
+                    known.visibility.close()
+                    known.visibility = None
         for partition, topic in wanted.values():
             self.hide(topic, partition)
         self.runtimes.apply(image)
@@ -97,14 +97,16 @@ class DelayHosting:
         """Hide from readers of a replica what its topic delays. Call it before the replica is found."""
         if DELAYED_MESSAGES not in topic.configs and DELIVERY_DELAY_MS not in topic.configs:
             return
-        if partition.veil is None:
+        if partition.visibility is None:
             place = partition.place
-            before = self._veiled.get(place)
-            if before is not None and before.veil is not None:
-                before.veil.close()
-            partition.veil = Veil(partition, partial(self.machine, place), self._clock, self._timer, self._large)
-            self._veiled[place] = partition
-        partition.veil.configure(self._settings_of(topic))
+            before = self._filtered.get(place)
+            if before is not None and before.visibility is not None:
+                before.visibility.close()
+            partition.visibility = VisibilityFilter(
+                partition, partial(self.machine, place), self._clock, self._timer, self._large
+            )
+            self._filtered[place] = partition
+        partition.visibility.configure(self._settings_of(topic))
 
     def machine(self, place: Place) -> DelayMachine | None:
         """Who knows which messages of a replica wait, whether it decides or stands by."""
@@ -116,12 +118,12 @@ class DelayHosting:
         partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
             return
-        veil = partition.veil
-        assert isinstance(veil, Veil)
+        visibility = partition.visibility
+        assert isinstance(visibility, VisibilityFilter)
         found = self.by_place[place] = DelayPartition(
             partition=partition,
             runtime=runtime,
-            veil=veil,
+            visibility=visibility,
             clock=self._clock,
             timer=self._timer,
             threads=self._threads,
@@ -147,7 +149,7 @@ class DelayHosting:
             found.perform(effect)
 
     def close(self) -> None:
-        for partition in self._veiled.values():
-            if partition.veil is not None:
-                partition.veil.close()
+        for partition in self._filtered.values():
+            if partition.visibility is not None:
+                partition.visibility.close()
         self.runtimes.close()

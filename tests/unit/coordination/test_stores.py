@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coordination import opening
+from penstock.coordination import stores
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.opening import Address, open_store, parse
+from penstock.coordination.stores import Address, open_store, parse
 from penstock.foundation.errors import InvalidConfig
 
 
@@ -57,7 +57,7 @@ async def test_a_library_that_is_not_there_is_named_with_how_to_install_it(
     def not_there(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {library!r}", name=library)
 
-    monkeypatch.setattr(opening, "import_module", not_there)
+    monkeypatch.setattr(stores, "import_module", not_there)
     with pytest.raises(InvalidConfig, match=rf"needs {library}: pip install 'penstock\[{kind}\]'"):
         await open_store(f"{kind}://127.0.0.1:1", tmp_path, 10)
 

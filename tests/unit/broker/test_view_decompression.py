@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.views import opening
-from penstock.broker.views.opening import Arena, Arenas, Found, Opening
+from penstock.broker.views import decompression
+from penstock.broker.views.decompression import Arena, Arenas, Decompression, Found
 from penstock.foundation.errors import CorruptMessage, PenstockError
 from penstock.records.batch import batches
 from penstock.records.build import Record, build_batch
@@ -68,20 +68,20 @@ def expected(data: memoryview) -> list[bytes]:
 def test_all_bodies_come_in_order_however_little_room_there_is(
     monkeypatch: pytest.MonkeyPatch, threads: Executor, codec: Codec, arena_bytes: int
 ) -> None:
-    monkeypatch.setattr(opening, "ARENA_BYTES", arena_bytes)
+    monkeypatch.setattr(decompression, "ARENA_BYTES", arena_bytes)
     data = log_of(25, codec=codec)
     bodies, pieces = asyncio.run(read_all(Arenas(threads), data))
     assert bodies == expected(data)
     if codec is Codec.NONE or arena_bytes == 1 << 20:
         assert pieces == 1  # what is not compressed is not copied
     else:
-        assert pieces >= 25 // (3 * opening.ARENAS)
+        assert pieces >= 25 // (3 * decompression.ARENAS)
 
 
 def test_a_body_larger_than_an_arena_gets_memory_of_its_own(
     monkeypatch: pytest.MonkeyPatch, threads: Executor
 ) -> None:
-    monkeypatch.setattr(opening, "ARENA_BYTES", 5000)
+    monkeypatch.setattr(decompression, "ARENA_BYTES", 5000)
     data = log_of(7)
     assert asyncio.run(read_all(Arenas(threads), data))[0] == expected(data)
 
@@ -140,7 +140,7 @@ class Held(Executor):
 
 
 def test_an_arena_whose_reader_is_gone_is_free_when_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "ARENAS", 1)
+    monkeypatch.setattr(decompression, "ARENAS", 1)
 
     async def work() -> None:
         held = Held()
@@ -164,7 +164,7 @@ def test_an_arena_whose_reader_is_gone_is_free_when_its_thread_has_ended(monkeyp
 def test_several_threads_share_the_work(threads: Executor) -> None:
     data = log_of(40)
     began = threading.Barrier(2)
-    shared = Opening(data, found_in(data), BODY_MAX)
+    shared = Decompression(data, found_in(data), BODY_MAX)
 
     def work() -> None:
         began.wait(10)

@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     """Whether records were left out: then what was aborted was, too."""
 
 
-class Veil:
+class VisibilityFilter:
     """Of one replica, led here or not. `machine_of`: who knows since when records are delayed."""
 
     def __init__(

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 from penstock.log.settings import LogSettings
 
 
-class Veil(Protocol):
-    """What consumers do not see of a replica: see broker/delays/veil.py."""
+class VisibilityFilter(Protocol):
+    """What consumers do not see of a replica: see broker/delays/visibility_filter.py."""
 
     may_delay: bool
 

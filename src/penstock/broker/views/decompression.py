@@ -74,7 +74,7 @@ class Arena:
         return body
 
 
-class Opening:
+class Decompression:
     """The first of some batches, as many as there is room for, by their places in the sequence."""
 
     def __init__(self, data: memoryview, found: Sequence[Found], body_max: int) -> None:
@@ -123,9 +123,9 @@ class Arenas:
         self._count = asyncio.Semaphore(ARENAS)
 
     @asynccontextmanager
-    async def opened(self, data: memoryview, found: Sequence[Found], body_max: int) -> AsyncIterator[Opening]:
+    async def opened(self, data: memoryview, found: Sequence[Found], body_max: int) -> AsyncIterator[Decompression]:
         """The first of some batches, at least one. Their bodies are there until the block ends."""
-        opening = Opening(data, found, body_max)
+        opening = Decompression(data, found, body_max)
         compressed = sum(each.is_compressed for each in found)
         if not compressed:
             opening.work(Arena())
