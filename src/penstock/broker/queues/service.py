@@ -111,7 +111,7 @@ class QueueService:
         self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counting: Final = Counting(threads)
         self._move_tasks = MoveTasks(
-            metadata=metadata, queue_partitions=led, settings_of=self.delivery_settings, count=self.counts, clock=clock
+            metadata=metadata, partitions=led, settings_of=self.delivery_settings, count=self.counts, clock=clock
         )
         self.reclaimer: Final = Reclaimer(
             queue_partitions=led, partitions=partitions, image=lambda: metadata.image, clock=clock

@@ -55,13 +55,13 @@ class MoveTasks:
         self,
         *,
         metadata: Metadata,
-        queue_partitions: QueuePartitions,
+        partitions: QueuePartitions,
         settings_of: Callable[[Queue], DeliverySettings],
         count: CountAll,
         clock: Clock,
     ) -> None:
         self._metadata = metadata
-        self._queue_partitions = queue_partitions
+        self._partitions = partitions
         self._settings_of = settings_of
         self._count = count
         self._clock = clock
@@ -69,7 +69,7 @@ class MoveTasks:
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._busy: set[QueuePartition] = set()
         """Where messages may be held that are about to be moved."""
-        queue_partitions.on_ready.append(lambda partition: self.apply(metadata.image))
+        partitions.on_ready.append(lambda partition: self.apply(metadata.image))
 
     # -- asked
 
@@ -142,7 +142,7 @@ class MoveTasks:
             for task in moves_of(image, queue) if queue is not None else ():
                 if queue is None or task.status is not MoveStatus.RUNNING:
                     continue
-                for partition in self._queue_partitions.of_topic(queue.topic_id):
+                for partition in self._partitions.of_topic(queue.topic_id):
                     wanted[task.handle, partition] = queue, task
                     if partition.number == 0:
                         watched[task.handle] = queue, task
