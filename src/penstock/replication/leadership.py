@@ -1,7 +1,7 @@
-"""Leading a partition: which followers keep up, and what is committed therefore. Pure.
+"""The leader's view of a partition: follower progress, high watermark, and when to shrink or expand the ISR. Pure.
 
-A partition may have more than one log (a companion beside its own): a follower is in sync when it is in all of them.
-Safety rests on compare-and-set: while the outcome of a change of the ISR is not known, whoever may be in it counts.
+A partition may have a companion log beside its own; a follower is in sync if it is in sync in both. While the outcome
+of an ISR change is unknown, the high watermark waits for every replica of the old and of the proposed ISR.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -11,21 +11,21 @@ from typing import Final
 from penstock.cluster.image import PartitionState
 
 UNKNOWN: Final = -1
-"""The end of a log that its follower has not told in this epoch."""
+"""The log end offset of a follower that has not fetched in this leader epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedIsr:
-    """The ISR that a leader wants. It holds once it is written on the condition of `version`."""
+    """A new ISR, which counts once the store has written it, on the condition that the state has `version`."""
 
     isr: tuple[int, ...]
     version: int
     joining: Mapping[int, int]
-    """Those that are added, and the broker epochs in which they were seen: a condition too."""
+    """Replicas that join, and their broker epochs, which are a condition as well."""
 
 
 class Progress:
-    """How far a follower has come in one log."""
+    """Replication progress of a follower in one log."""
 
     __slots__ = ("asked_ms", "caught_up_ms", "end", "leader_end", "start")
 
@@ -33,13 +33,13 @@ class Progress:
         self.end = UNKNOWN
         self.start = 0
         self.caught_up_ms = caught_up_ms
-        """When it last had all that the leader had."""
+        """When it last had all records of the leader."""
         self.asked_ms = caught_up_ms
         self.leader_end = UNKNOWN
-        """What the leader had when it last asked."""
+        """The leader's log end offset at its last fetch."""
 
     def note(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """It asks from an offset on: so it has everything before that."""
+        """Notes a fetch: the follower has all records before its fetch offset."""
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif self.leader_end >= 0 and offset >= self.leader_end:
@@ -50,15 +50,15 @@ class Progress:
 
 
 class Track:
-    """One log of the partition: where it ends, how far it is committed, and how far its followers are."""
+    """One log of the partition: end offset, high watermark, and progress of the followers."""
 
     __slots__ = ("end", "epoch_start", "followers", "high_watermark")
 
     def __init__(self, *, end: int, epoch_start: int, high_watermark: int) -> None:
         self.end = end
-        """Of what the leader has, as safe as the topic wants it."""
+        """The leader's log end offset; with synced writes, of what is synced."""
         self.epoch_start: Final = epoch_start
-        """Where the leader's epoch begins. Until that much is committed, nobody knows how much is (KIP-207)."""
+        """The first offset of the leader epoch. Below it, the high watermark is not known to be current (KIP-207)."""
         self.high_watermark = min(high_watermark, epoch_start)
         self.followers: dict[int, Progress] = {}
 
@@ -83,47 +83,49 @@ class Leadership:
         self.lag_max_ms = lag_max_ms
         self.tracks: Final = list(tracks)
         self._epochs: dict[int, int] = {}
-        """The broker epoch that each follower was last seen in."""
+        """Broker epochs of the followers, as of their last fetch."""
         self._proposed: set[int] = set()
-        """Who may be in the ISR by a write on `state.version` whose outcome is not known."""
+        """Replicas of a proposed ISR whose outcome is unknown."""
         self._is_asking = False
         self._lost_version = UNKNOWN
-        """Somebody else has changed the state of this version: the image is about to show how."""
+        """The version of a state that another broker has changed: the image will show the new one."""
         self.state = state
         self.follow(state, now_ms)
 
     # -- its logs
 
     def add_track(self, track: Track) -> None:
-        """The partition has got a companion. Call `follow` then: members of the ISR have some time to show it."""
+        """Adds the companion log. Call `follow` afterwards: the ISR gets some time to fetch it."""
         self.tracks.append(track)
 
     def drop_track(self) -> None:
-        """It has it no more."""
+        """Removes the companion log."""
         self.tracks.pop()
 
-    # -- what the image says
+    # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """The state that the store has now, in the same leader epoch."""
+        """Takes over a new partition state of the same leader epoch."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
         for track in self.tracks:
             for node in state.replicas:
                 if node != self._node_id and node not in track.followers:
-                    # A member of the ISR has as long to show itself as if it had just been in sync.
+                    # A member of the ISR gets the whole lag time, as if it had been in sync just now.
                     track.followers[node] = Progress(now_ms if node in state.isr else now_ms - self.lag_max_ms - 1)
             for node in [known for known in track.followers if known not in state.replicas]:
                 del track.followers[node]
         self._epochs = {node: epoch for node, epoch in self._epochs.items() if node in state.replicas}
         self._advance_all()
 
-    # -- what happens
+    # -- appends and fetches
 
     def appended(self, track: int, end: int) -> bool:
-        """The leader has everything below an offset; whether more is committed now. A sync that began before the last
-        append ends after it, and takes nothing back."""
+        """Advances the leader's log end offset. Returns whether the high watermark has advanced.
+
+        A sync may end after a later append; so the end never goes back.
+        """
         one = self.tracks[track]
         one.end = max(one.end, end)
         return self._advance(one)
@@ -131,11 +133,11 @@ class Leadership:
     def fetched(
         self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int, start_offset: int = 0
     ) -> bool:
-        """A follower, whose log begins at an offset, asks from another on; whether more is committed now."""
+        """Notes a fetch of a follower. Returns whether the high watermark has advanced."""
         if node not in self.tracks[track].followers or broker_epoch < self._epochs.get(node, UNKNOWN):
             return False
         if self._epochs.get(node, broker_epoch) != broker_epoch:
-            self._forget(node)  # it has been restarted, and may have less than before
+            self._forget(node)  # it was restarted, and may have lost records
         self._epochs[node] = broker_epoch
         one = self.tracks[track]
         one.followers[node].note(offset, one.end, now_ms)
@@ -151,7 +153,7 @@ class Leadership:
             self._advance(track)
 
     def _advance(self, track: Track) -> bool:
-        """Committed is what all have who are in the ISR, or may be."""
+        """Advances the high watermark to the smallest log end offset of the maximal ISR."""
         mark = track.end
         for node in self.maximal_isr:
             if node != self._node_id:
@@ -167,7 +169,7 @@ class Leadership:
         return self._proposed.union(self.state.isr)
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
-        """Of these brokers, the one in sync that has most of what lies from an offset on (KIP-392)."""
+        """Returns the in-sync replica among these brokers with the most records from an offset on (KIP-392)."""
         followers = self.tracks[0].followers
         able = [
             node
@@ -179,7 +181,7 @@ class Leadership:
     # -- the ISR
 
     def propose_isr(self, now_ms: int, brokers: Mapping[int, int]) -> ProposedIsr | None:
-        """How the ISR should change, if it should. `brokers`: the brokers that are registered, and their epochs."""
+        """Returns the ISR to shrink or expand to, or None. `brokers`: the registered brokers and their epochs."""
         if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
@@ -199,7 +201,7 @@ class Leadership:
         return ProposedIsr(isr=isr, version=self.state.version, joining=joining)
 
     def _is_steady(self, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Whether it can be seen at a glance that the ISR is as it should be: nearly always."""
+        """Fast path: whether all replicas are in the ISR, registered and not behind."""
         state = self.state
         if len(state.isr) != len(state.replicas) or not all(node in brokers for node in state.isr):
             return False
@@ -212,13 +214,13 @@ class Leadership:
         return True
 
     def _may_join(self, node: int, brokers: Mapping[int, int]) -> bool:
-        """It has everything that is committed, and everything from before this epoch that may be."""
+        """Whether a replica can join the ISR: it is at the high watermark, and at the start of the leader epoch."""
         if node not in self._epochs or brokers.get(node) != self._epochs[node]:
             return False
         return all(track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks)
 
     def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Whether a member of the ISR lags, or is an offline broker: where nothing is written it would never lag."""
+        """Whether a member leaves the ISR: it lags, or is offline (without writes it would never lag)."""
         for track in self.tracks:
             progress = track.followers.get(node)
             if progress is None:
@@ -230,12 +232,12 @@ class Leadership:
         return False
 
     def isr_proposed(self, proposed: ProposedIsr) -> None:
-        """Counts the replicas that a proposed ISR adds: the store may write it at any time."""
+        """Notes that a proposed ISR is being written: from now on its replicas count."""
         self._is_asking = True
         self._proposed.update(proposed.isr)
 
     def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
-        """Ends a proposal, whether it was written or not: only the image tells.
+        """Notes that a proposal has ended, written or not: the image will tell.
 
         `is_outdated`: the state of the partition has changed meanwhile (not that a joining broker is gone).
         """
