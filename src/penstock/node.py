@@ -252,7 +252,7 @@ class Node:
             ),
             throttle=Throttle(lambda: int(configs[FOLLOWER_RATE])),
         )
-        self._partitions.on_kept = self._fetchers.wake
+        self._partitions.on_durable = self._fetchers.wake
         self._isr_keeper = IsrKeeper(
             partitions=self._partitions, metadata=self._metadata, store=self._store, clock=clock
         )

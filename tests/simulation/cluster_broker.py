@@ -150,7 +150,7 @@ class SimBroker:
         self.partitions.on_append = self._flusher.flush_soon
         self._links = Links(node_id=self.node_id, partitions=self.partitions, uses_sessions=False)
         self._asking = set()
-        self.partitions.on_kept = lambda partition: self._fetch()
+        self.partitions.on_durable = lambda partition: self._fetch()
         self.session = self._world.session_of(self.node_id)
         self.epoch = -1
         self.partitions.broker_epoch = -2  # nobody is elected in no registration

@@ -28,17 +28,17 @@ class HastyPartition(Partition):
     """A bug: it takes what is written for synced."""
 
     @property
-    def kept_end(self) -> int:
+    def durable_end(self) -> int:
         return self.log.end_offset
 
     def append(self, *args: Any, **options: Any) -> Appended:
         appended = super().append(*args, **options)
-        self.keep(self.log.end_offset)
+        self.mark_durable(self.log.end_offset)
         return appended
 
     def append_own(self, *args: Any, **options: Any) -> Appended:
         appended = super().append_own(*args, **options)
-        self.keep(self.log.end_offset)
+        self.mark_durable(self.log.end_offset)
         return appended
 
 

@@ -105,7 +105,7 @@ def _drop_at_once(
 def _commit_unsynced(node: QueueDiskNode, track: Partition) -> None:
     def hasty(partition: Partition) -> None:
         if partition.is_leader:
-            partition.keep(partition.log.end_offset)
+            partition.mark_durable(partition.log.end_offset)
         node.flusher.flush_soon(partition)
 
     track.on_append = hasty

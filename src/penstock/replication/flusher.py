@@ -37,9 +37,9 @@ class Flusher:
         if not partition.is_online:
             self._queued.discard(log)
             return None
-        if not log.has_unsynced_segments and partition.is_kept:
+        if not log.has_unsynced_segments and partition.is_durable:
             self._queued.discard(log)
-            partition.keep(partition.kept_end)  # another job of this log may have synced it
+            partition.mark_durable(partition.durable_end)  # another job of this log may have synced it
             return None
         tickets.append(log.begin_sync())
         return tickets[0].run
@@ -56,6 +56,6 @@ class Flusher:
         (ticket,) = tickets
         log.end_sync(ticket)
         if partition.is_online:
-            partition.keep(min(ticket.end_offset, log.end_offset))
-            if log.has_unsynced_segments or not partition.is_kept:
+            partition.mark_durable(min(ticket.end_offset, log.end_offset))
+            if log.has_unsynced_segments or not partition.is_durable:
                 self.flush_soon(partition)

@@ -189,7 +189,7 @@ class Link:
         rest = self._rests.get(key)
         if partition.following is None or not partition.is_online or (rest is not None and rest.until_ms > now_ms):
             return None
-        if not partition.is_kept:
+        if not partition.is_durable:
             return None  # asking for more says that what it has is safe
         offset, epoch = partition.following.position
         return _Asked(partition.leader_epoch, offset, epoch, partition.log.start_offset, bytes_max)
@@ -322,7 +322,7 @@ class Link:
                 logger.warning("not_followed partition=%s reason=%r", partition.name, str(outcome.error))
             partition.settle()
             partition.took()
-            partition.on_kept(partition)
+            partition.on_durable(partition)
 
         partition.change_log(change, then)
 

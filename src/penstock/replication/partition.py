@@ -1,4 +1,4 @@
-"""A replica of a partition on this broker: its log, whether it leads or follows, and who waits for it to grow."""
+"""A replica of a partition on this broker: its log, its role as leader or follower, appends, and waiters."""
 
 from collections.abc import Callable
 from typing import Final
@@ -29,11 +29,10 @@ COMPANION: Final = 1
 
 
 class Partition(ReplicaLog):
-    """One replica.
+    """One replica of a partition.
 
-    It leads alone, from the start, until it is told otherwise: then all that it has is committed.
-    State that belongs to a partition lies in a log of its own beside it: its companion, a partition too, which leads,
-    follows and goes offline with it, and which nobody finds but brokers.
+    It starts as a leader without followers, whose records are all committed. State of a partition is in its companion
+    log: a partition as well, with the same role, which only brokers can find.
     """
 
     def __init__(
@@ -47,43 +46,43 @@ class Partition(ReplicaLog):
         companion_of: "Partition | None" = None,
     ) -> None:
         self.topic_id: Final = topic_id
-        """What brokers ask for its log by; a companion's is its own."""
+        """The id by which brokers fetch its log; a companion has an id of its own."""
         self.name: Final = name
         self.place: Final[Place] = Place(topic_id, name.partition) if companion_of is None else companion_of.place
-        """Where the store keeps its state."""
+        """The key of its state in the store."""
         self.is_internal: Final = name.topic in INTERNAL_TOPICS
-        """Only brokers write to it: see `append_own`."""
+        """Whether only brokers write to it: see `append_own`."""
         self.tracks: tuple[Partition, ...] = (self,)
-        """Itself and its companion, if it has one: the same for both."""
+        """The partition and its companion, if it has one; the same tuple in both."""
         self._track: Final = OWN if companion_of is None else COMPANION
         super().__init__(log)
         self.leader_epoch = leader_epoch
         self.on_append: Callable[[Partition], None] = _ignore
-        """Called after each append that waits for a flush."""
-        self.on_kept: Callable[[Partition], None] = _ignore
-        """Called when a follower has its log as safe as the topic wants it: it may ask for more."""
+        """Called after each append that needs a flush."""
+        self.on_durable: Callable[[Partition], None] = _ignore
+        """Called when the log of a follower is durable: it may fetch again."""
         self.on_marker: Callable[[int, bool], None] | None = None
-        """Called after the end of a transaction is appended: by whose, and whether it was committed."""
+        """Called after a transaction marker is appended, with the producer id and whether it commits."""
         self.is_leader = True
         self.leadership: Leadership | None = None
-        """While it leads and has followers: what is committed is what they have too."""
+        """While it leads and has followers."""
         self.following: Following | None = None
         """While another broker leads."""
-        self._until, self._until_kept = Until(), Until()
+        self._until, self._until_durable = Until(), Until()
         self._watchers, self._followers = News(), News()
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.visibility: VisibilityFilter | None = None
-        """Of a topic whose messages are delayed."""
+        """Hides delayed messages of the topic until they are due."""
 
     def go_offline(self, reason: str) -> None:
-        """Answer with a storage error from now on; everyone who waits is told to look again."""
+        """Answers with a storage error from now on, and wakes all waiters."""
         for track in self.tracks:
             track._take_offline(reason)
         for track in self.tracks:
             track._wake_all()
 
     def _wake_all(self) -> None:
-        for waiting in (self._watchers, self._followers, self._until, self._until_kept):
+        for waiting in (self._watchers, self._followers, self._until, self._until_durable):
             if waiting.waiting:
                 waiting.wake()
 
@@ -94,21 +93,21 @@ class Partition(ReplicaLog):
         return self.tracks[COMPANION] if self._track == OWN and len(self.tracks) > COMPANION else None
 
     def take_companion(self, companion: "Partition") -> None:
-        """It leads or follows from the next time that this partition is told to."""
+        """Adds a companion log, which gets its role with the next change of this partition."""
         self.tracks = companion.tracks = (self, companion)
 
     def drop_companion(self) -> None:
-        """Whatever it was needed for is no more."""
+        """Removes the companion log."""
         companion = self.companion
         if companion is not None:
             self.tracks, companion.tracks = (self,), (companion,)
             if self.leadership is not None:
                 self.leadership.drop_track()
 
-    # -- leading and following
+    # -- its role
 
     def lead(self, state: PartitionState, node_id: int, lag_max_ms: int, now_ms: int) -> None:
-        """Lead, from now on, in the epoch of a state; or go on leading in it, as others come and go."""
+        """Becomes leader in the leader epoch of a state, or takes over its replicas and ISR while it leads."""
         is_new = not self.is_leader or self.leader_epoch != state.leader_epoch
         for track in self.tracks:
             track._begin_to_lead(state.leader_epoch)
@@ -132,8 +131,8 @@ class Partition(ReplicaLog):
             track.leadership = lead
             track._set_express()
         for track in self.tracks:
-            track.advance(track.kept_end if lead is None else lead.tracks[track._track].high_watermark)
-            track._keep_soon()
+            track.advance(track.durable_end if lead is None else lead.tracks[track._track].high_watermark)
+            track._flush_soon()
 
     def _begin_to_lead(self, epoch: int) -> None:
         if not self.is_leader or self.leader_epoch != epoch:
@@ -143,10 +142,10 @@ class Partition(ReplicaLog):
             self.following = None
 
     def _as_led(self) -> Track:
-        return Track(end=self.kept_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
+        return Track(end=self.durable_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
     def become_follower(self, state: PartitionState, node_id: int) -> None:
-        """Another broker leads, or none does: whoever waits here is told to look elsewhere."""
+        """Becomes a follower of another leader, or of none, and wakes all waiters."""
         has_leader = state.leader not in (NO_LEADER, node_id)
         for track in self.tracks:
             track._become_follower(state.leader_epoch, has_leader)
@@ -160,48 +159,48 @@ class Partition(ReplicaLog):
             self.leadership = None
             self._set_express()
             self._wake_all()
-        self._keep_soon()
+        self._flush_soon()
 
     def settle(self) -> None:
-        """What this follower has, or has no more, was changed by its leader's answer."""
+        """Takes over the high watermark after a fetch response of the leader was applied."""
         assert self.following is not None
         mark = self.following.high_watermark
         if mark < self.high_watermark:
-            self.high_watermark = mark  # what was thought committed is taken back: only after an unclean election
+            self.high_watermark = mark  # only after an unclean election
         self.advance(mark)
 
     def took(self) -> None:
-        """A follower has appended what its leader sent."""
-        self._keep_soon()
+        """Flushes what a follower has appended."""
+        self._flush_soon()
 
-    def _keep_soon(self) -> None:
-        """Have the log made as safe as the topic wants it. One that was killed may have left it otherwise."""
-        if not self.is_kept:
+    def _flush_soon(self) -> None:
+        """Requests a flush if the log is not durable; a killed process may have left it so."""
+        if not self.is_durable:
             self.on_append(self)
 
     @property
-    def is_kept(self) -> bool:
-        """Whether everything in the log is as safe as the topic wants it."""
-        return self.kept_end >= self.log.end_offset
+    def is_durable(self) -> bool:
+        """Whether the whole log is durable: synced, if the topic wants that."""
+        return self.durable_end >= self.log.end_offset
 
     @property
-    def kept_end(self) -> int:
-        """Everything below is as safe as the topic wants it."""
+    def durable_end(self) -> int:
+        """The offset below which the log is durable: synced, if the topic wants that."""
         log = self.log
         return log.end_offset if log.settings.flush is Flush.OS else min(log.checkpoint.synced_to, log.end_offset)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known how far the log is committed: not yet, when a leader is new (KIP-207)."""
+        """Whether the high watermark is known to be current: not yet if the leader is new (KIP-207)."""
         return self.leadership is None or self.leadership.tracks[self._track].is_settled
 
     @property
     def in_sync(self) -> int:
-        """How many replicas have all that is committed."""
+        """Number of in-sync replicas."""
         return 1 if self.leadership is None else len(self.leadership.state.isr)
 
     def check_in_sync(self) -> None:
-        """Whether enough replicas would have a batch before it is acknowledged to someone who wants all of them."""
+        """Raises NotEnoughReplicas if fewer than min.insync.replicas are in sync (acks=all)."""
         if not self.is_safe:
             wanted = self.log.settings.min_insync_replicas
             raise NotEnoughReplicas(
@@ -210,33 +209,33 @@ class Partition(ReplicaLog):
 
     @property
     def is_safe(self) -> bool:
-        """Whether enough replicas are in sync; of fewer than are wanted, all (KIP-966)."""
+        """Whether min.insync.replicas are in sync; with fewer replicas, all of them (KIP-966)."""
         lead = self.leadership
         if lead is None:
             return True
         return len(lead.state.isr) >= min(self.log.settings.min_insync_replicas, len(lead.state.replicas))
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, start_offset: int, now_ms: int) -> None:
-        """A follower asks from an offset on: it has everything from its start up to that."""
+        """Notes a fetch of a follower, which has all records from its start up to the fetch offset."""
         lead = self.leadership
         if lead is not None and lead.fetched(node_id, broker_epoch, self._track, offset, now_ms, start_offset):
             self.advance(lead.tracks[self._track].high_watermark)
 
     def configure(self, settings: LogSettings) -> None:
-        """The topic's settings may have changed."""
+        """Applies new settings of the topic."""
         if self._log is not None:
             self._log.configure(settings)
             self._set_express()
 
     def _set_express(self) -> None:
         settings = self.log.settings
-        # Nor with the broker's times: they are set in place, and the lane offers a batch twice if it must.
+        # Not with log append time: it is written in place, and the express lane may offer a batch twice.
         is_plain = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
-        is_plain = is_plain and not settings.delivery_delay_ms  # some readers must wait
+        is_plain = is_plain and not settings.delivery_delay_ms
         self.is_express = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:
-        """A client that names a leader epoch must name this one (KIP-320)."""
+        """Raises FencedLeaderEpoch or UnknownLeaderEpoch if a client names another leader epoch (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
@@ -246,9 +245,9 @@ class Partition(ReplicaLog):
     # -- writing
 
     def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
-        """Append one producer's batch. It is committed once `high_watermark` has passed its last offset.
+        """Appends the batch of a producer. It is committed once `high_watermark` has passed its last offset.
 
-        `may_begin`: it may be the first of a transaction here; see Log.append. Raises InvalidTopic if it is internal.
+        `may_begin`: whether it may begin a transaction here; see Log.append. Raises InvalidTopic if it is internal.
         """
         log = self._log or self.log
         if not self.is_leader:
@@ -259,21 +258,21 @@ class Partition(ReplicaLog):
         if self.is_express and not self._watchers.waiting and not self._until.waiting:
             self.high_watermark = log.end_offset
         elif log.settings.flush is Flush.OS:
-            self.keep(log.end_offset)
+            self.mark_durable(log.end_offset)
         elif self.high_watermark <= appended.last_offset:
             self.on_append(self)
         return appended
 
-    def _refuse(self) -> None:  # written in another leader's epoch, nobody could tell the two logs apart
+    def _refuse(self) -> None:
         raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
-    def keep(self, end: int) -> None:
-        """This broker has everything below an offset, as safe as the topic wants it: followers may have it too."""
+    def mark_durable(self, end: int) -> None:
+        """Notes that the log is durable below an offset: advances the high watermark and wakes followers."""
         lead = self.leadership
         if not self.is_leader:
-            self.on_kept(self)
+            self.on_durable(self)
             return
-        self._until_kept.reach(end)
+        self._until_durable.reach(end)
         if lead is None:
             self.advance(end)
             return
@@ -283,22 +282,22 @@ class Partition(ReplicaLog):
 
     @property
     def has_followers(self) -> bool:
-        """Whether another broker may be elected in this one's place."""
+        """Whether another broker of the ISR could be elected as leader."""
         return self.leadership is not None and len(self.leadership.maximal_isr) > 1
 
     def append_own(
         self, batch: bytearray, now_ms: int, marker: Marker | None = None, any_size: bool = False
     ) -> Appended:
-        """Append a batch that this broker made, in a producer's transaction or in none; see Log.append_own."""
+        """Appends a batch of this broker itself, in a transaction or not; see Log.append_own."""
         log = self.log
         if not self.is_leader:
             self._refuse()
         appended = log.append_own(batch, self.leader_epoch, now_ms, marker, any_size)
         if log.settings.flush is Flush.OS:
-            self.keep(log.end_offset)
+            self.mark_durable(log.end_offset)
         else:
             self.on_append(self)
-        if log.has_transactions:  # or what has ended long ago would be remembered until someone asks
+        if log.has_transactions:  # drops transactions that have ended
             log.stable_end(self.high_watermark)
         return appended
 
@@ -310,10 +309,10 @@ class Partition(ReplicaLog):
         now_ms: int,
         transaction_version: int = 0,
     ) -> Appended:
-        """End a producer's transaction here. Where none is open, as when this is said twice, that changes nothing.
+        """Appends a marker that ends a transaction. Without an open one, as when it is repeated, that is harmless.
 
-        Raises InvalidProducerEpoch if a newer instance of the producer has written here (with transaction version 2:
-        also if the producer has gone on since), TransactionCoordinatorFenced if a newer coordinator has.
+        Raises InvalidProducerEpoch if a newer epoch of the producer has written here (with transaction version 2:
+        also if the producer has continued since), TransactionCoordinatorFenced if a newer coordinator has.
         """
         self.log.producers.check_marker(producer, coordinator_epoch, transaction_version)
         marker = control_marker(
@@ -329,16 +328,16 @@ class Partition(ReplicaLog):
         return appended
 
     def guard(self, producer_id: int) -> int:
-        """Changes when a transaction of this producer is ended here: what was known about it before is stale then."""
+        """Returns the offset of the last marker of a producer: it changes when a transaction of it ends here."""
         producer = self.log.producers.by_id.get(producer_id)
         return NO_OFFSET if producer is None else producer.marker_offset
 
     def knows(self, producer_id: int) -> bool:
-        """Whether anything is known of a producer here: not if it is new, or was silent for long."""
+        """Whether there is state of a producer: not if it is new, or has expired."""
         return producer_id in self.log.producers.by_id
 
     def advance(self, high_watermark: int) -> None:
-        """Everything below is committed: readers may see it, producers are answered."""
+        """Advances the high watermark, and wakes producers and consumers that wait for it."""
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
@@ -348,27 +347,27 @@ class Partition(ReplicaLog):
     # -- waiting
 
     def has_committed(self, end_offset: int) -> bool:
-        """Whether what this broker has appended below an offset is committed, as far as it can tell."""
+        """Whether this broker leads and the high watermark has reached an offset."""
         return self._log is not None and self.is_leader and self.high_watermark >= end_offset
 
     def when_committed(self, end_offset: int, waiter: Waiter) -> None:
-        """Call once, when the high watermark has reached an offset, or never will here; maybe at once."""
+        """Calls `waiter` once, when the high watermark has reached an offset, or this broker does not lead."""
         if self.high_watermark >= end_offset or self._log is None or not self.is_leader:
             waiter()
             return
         self._until.add(end_offset, waiter)
 
-    def when_kept(self, end_offset: int, waiter: Waiter) -> None:
-        """As `when_committed`: when this broker has everything below an offset as safe as the topic wants it."""
-        if self._log is None or self.kept_end >= end_offset or not self.is_leader:
+    def when_durable(self, end_offset: int, waiter: Waiter) -> None:
+        """Same as `when_committed`, for the durable end offset of this broker."""
+        if self._log is None or self.durable_end >= end_offset or not self.is_leader:
             waiter()
             return
-        self._until_kept.add(end_offset, waiter)
+        self._until_durable.add(end_offset, waiter)
 
     def watch(self, waiter: Waiter) -> int:
-        """Call once, at the next advance; a ticket for `unwatch`.
+        """Calls `waiter` once, when the high watermark advances. Returns a ticket for `unwatch`.
 
-        The last stable offset needs no watch of its own: a transaction has ended when its marker is committed.
+        The last stable offset needs no watch of its own: it advances when a marker is committed.
         """
         return self._watchers.add(waiter)
 
@@ -376,11 +375,11 @@ class Partition(ReplicaLog):
         self._watchers.remove(ticket)
 
     def tell_readers(self) -> None:
-        """Something can be read that could not be read before."""
+        """Wakes consumers: delayed messages are visible now."""
         self._watchers.wake()
 
     def watch_tail(self, waiter: Waiter) -> int:
-        """As `watch`, for a follower: at the next append, committed or not; a ticket for `unwatch_tail`."""
+        """Same as `watch`, for a follower: at the next append, committed or not."""
         return self._followers.add(waiter)
 
     def unwatch_tail(self, ticket: int) -> None:
@@ -390,14 +389,14 @@ class Partition(ReplicaLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below is committed, and so are, or are not, the transactions that it is part of."""
+        """The last stable offset: below it, all transactions have ended."""
         log = self.log
         return log.stable_end(self.high_watermark) if log.has_transactions else self.high_watermark
 
     def read(
         self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True, stable: bool = False
     ) -> Buffer:
-        """Committed batches from `offset` on, or only `stable` ones; see Log.read."""
+        """Reads batches from `offset` up to the high watermark, or up to the last stable offset; see Log.read."""
         limit = self.last_stable_offset if stable else self.high_watermark
         if self.visibility is not None:
             limit = self.visibility.visible_to(limit)
@@ -405,4 +404,4 @@ class Partition(ReplicaLog):
 
 
 def _ignore(partition: Partition) -> None:
-    """Nobody listens yet."""
+    """Default callback, which does nothing."""

@@ -68,7 +68,7 @@ class Partitions:
         self.broker_epoch = NO_EPOCH
         """Of this broker's registration: it leads what it was elected for in this one, not in an earlier life."""
         self.on_append: Callable[[Partition], None] | None = None
-        self.on_kept: Callable[[Partition], None] | None = None
+        self.on_durable: Callable[[Partition], None] | None = None
         self.on_follow: Callable[[Topic, Partition], None] | None = None
         """Called before a partition leads or follows: what readers may not see of it must be hidden then."""
         self.on_progress: Callable[[], None] | None = None
@@ -309,7 +309,7 @@ class Partitions:
         elif spec.settings.storage is Storage.DISK:
             log.io = IoQueue(self._run)
         partition.on_append = self.on_append or partition.on_append
-        partition.on_kept = self.on_kept or partition.on_kept
+        partition.on_durable = self.on_durable or partition.on_durable
         partition.on_returned = partial(self._look_again, place)
         return partition
 

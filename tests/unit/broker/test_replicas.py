@@ -164,7 +164,7 @@ async def test_acks_1_waits_for_this_brokers_own_disk_where_the_topic_wants_it(t
         assert waiting == []
         log = desk.partition.log
         log.sync()
-        desk.partition.keep(log.end_offset)
+        desk.partition.mark_durable(log.end_offset)
         assert [answer.responses[0].partition_responses[0].error_code for answer in waiting] == [ErrorCode.NONE]
         assert desk.partition.high_watermark == 0, "no follower has it"
 

@@ -372,7 +372,7 @@ def test_nothing_is_committed_before_the_role_of_a_replica_is_known(tmp_path: Pa
     (replica,) = found
     assert replica.log.end_offset == 1
     assert replica.leader_epoch == -1, "its role is known already: this tests nothing"
-    replica.keep(replica.log.end_offset)
+    replica.mark_durable(replica.log.end_offset)
     assert replica.high_watermark == 0
     broker.rest()
     assert replica.following is not None

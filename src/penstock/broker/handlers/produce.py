@@ -95,7 +95,7 @@ def _append_all(
             )
             answers.append(answer)
             end_offset = appended.last_offset + 1
-            if (partition.high_watermark if request.acks == ALL else partition.kept_end) < end_offset:
+            if (partition.high_watermark if request.acks == ALL else partition.durable_end) < end_offset:
                 uncommitted.append((partition, end_offset, answer))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=topics)
@@ -177,7 +177,7 @@ class _Parked:
         self._cancel = broker.timer(max(0, request.timeout_ms) / 1000, self._finish)
         call.on_gone = self._cancel
         for partition, end_offset, _ in uncommitted:
-            when_safe = partition.when_committed if self._wants_all else partition.when_kept
+            when_safe = partition.when_committed if self._wants_all else partition.when_durable
             when_safe(end_offset, self._one_done)
 
     def _one_done(self) -> None:
@@ -196,7 +196,7 @@ class _Parked:
                 failed[id(answer)] = ErrorCode.KAFKA_STORAGE_ERROR
             elif not partition.is_leader:
                 failed[id(answer)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif (partition.high_watermark if self._wants_all else partition.kept_end) < end_offset:
+            elif (partition.high_watermark if self._wants_all else partition.durable_end) < end_offset:
                 failed[id(answer)] = ErrorCode.REQUEST_TIMED_OUT
             elif self._wants_all and not partition.is_safe:
                 failed[id(answer)] = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
