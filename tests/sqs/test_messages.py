@@ -93,7 +93,7 @@ def test_a_message_is_seen_by_one_until_it_is_deleted_or_its_time_is_up(sqs: Any
     assert counts(sqs, queue) == (0, 0, 0)
 
 
-def test_a_delete_is_refused_once_somebody_else_has_the_message(sqs: Any, queue: str) -> None:
+def test_a_delete_is_refused_once_another_consumer_has_the_message(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="x")
     (first,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
     (second,) = receive(sqs, queue, 1, 20)

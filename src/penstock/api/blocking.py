@@ -31,7 +31,10 @@ class _Call(Generic[T]):
         self._result: list[T] = []
         self._error: KafkaException | RuntimeError | None = None
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="penstock-blocking", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="penstock-blocking", daemon=True).start()
+        except RuntimeError:  # from Python 3.12 on, no thread is started while the interpreter shuts down
+            self._run()
 
     def _run(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""QueueAcknowledge: what becomes of messages that somebody holds, on partitions that this broker leads."""
+"""QueueAcknowledge: acknowledges messages of partitions that this broker leads."""
 
 from collections.abc import Sequence
 
