@@ -1,14 +1,24 @@
 """The types of what `penstock` offers; at run time these names are imported when they are first used."""
 
-from penstock.api.async_connection import AsyncConnection as AsyncConnection
-from penstock.api.async_connection import connect_async as connect_async
-from penstock.api.async_queue import AsyncQueue as AsyncQueue
-from penstock.api.async_subscription import AsyncExactlyOnce as AsyncExactlyOnce
-from penstock.api.async_subscription import AsyncSubscription as AsyncSubscription
-from penstock.api.async_transaction import AsyncTransaction as AsyncTransaction
-from penstock.api.async_work import AsyncWork as AsyncWork
-from penstock.api.connection import Connection as Connection
-from penstock.api.connection import connect as connect
+from penstock.api.aio.connection import AsyncConnection as AsyncConnection
+from penstock.api.aio.connection import connect_async as connect_async
+from penstock.api.aio.queue import AsyncQueue as AsyncQueue
+from penstock.api.aio.subscription import AsyncExactlyOnce as AsyncExactlyOnce
+from penstock.api.aio.subscription import AsyncSubscription as AsyncSubscription
+from penstock.api.aio.transaction import AsyncTransaction as AsyncTransaction
+from penstock.api.aio.work import AsyncWork as AsyncWork
+from penstock.api.core.handled import HandledStore as HandledStore
+from penstock.api.core.handled import SqliteHandled as SqliteHandled
+from penstock.api.core.job import AsyncJob as AsyncJob
+from penstock.api.core.job import Job as Job
+from penstock.api.core.job import OutgoingJob as OutgoingJob
+from penstock.api.core.job import QueueCounts as QueueCounts
+from penstock.api.core.job import SendFailed as SendFailed
+from penstock.api.core.job import SentJob as SentJob
+from penstock.api.core.message import Message as Message
+from penstock.api.core.message import Outgoing as Outgoing
+from penstock.api.core.message import Published as Published
+from penstock.api.core.settings import Delivery as Delivery
 from penstock.api.errors import ApiError as ApiError
 from penstock.api.errors import Busy as Busy
 from penstock.api.errors import Closed as Closed
@@ -24,23 +34,13 @@ from penstock.api.errors import SubscribeFailed as SubscribeFailed
 from penstock.api.errors import TransactionAborted as TransactionAborted
 from penstock.api.errors import UnknownQueue as UnknownQueue
 from penstock.api.errors import UnknownTopic as UnknownTopic
-from penstock.api.handled import HandledStore as HandledStore
-from penstock.api.handled import SqliteHandled as SqliteHandled
-from penstock.api.job import AsyncJob as AsyncJob
-from penstock.api.job import Job as Job
-from penstock.api.job import OutgoingJob as OutgoingJob
-from penstock.api.job import QueueCounts as QueueCounts
-from penstock.api.job import SendFailed as SendFailed
-from penstock.api.job import SentJob as SentJob
-from penstock.api.message import Message as Message
-from penstock.api.message import Outgoing as Outgoing
-from penstock.api.message import Published as Published
-from penstock.api.queue import Queue as Queue
-from penstock.api.settings import Delivery as Delivery
-from penstock.api.subscription import ExactlyOnce as ExactlyOnce
-from penstock.api.subscription import Subscription as Subscription
-from penstock.api.transaction import Transaction as Transaction
-from penstock.api.work import Work as Work
+from penstock.api.sync.connection import Connection as Connection
+from penstock.api.sync.connection import connect as connect
+from penstock.api.sync.queue import Queue as Queue
+from penstock.api.sync.subscription import ExactlyOnce as ExactlyOnce
+from penstock.api.sync.subscription import Subscription as Subscription
+from penstock.api.sync.transaction import Transaction as Transaction
+from penstock.api.sync.work import Work as Work
 from penstock.foundation.errors import PenstockError as PenstockError
 
 __version__: str

@@ -19,11 +19,11 @@ from penstock.broker.delays.assembly import add_delays
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.group_effects import GroupEffects
 from penstock.broker.peers import Peers
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.controller import ControllerSettings
-from penstock.cluster.controlling import Controlling
+from penstock.cluster.controller_task import Controlling
 from penstock.cluster.identity import FolderIdentity, take_folder
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
@@ -40,19 +40,19 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
-from penstock.network.advertising import advertised, place_settings
-from penstock.network.binding import bind
+from penstock.network.advertised_address import advertised, place_settings
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
+from penstock.network.http_endpoints import Site
 from penstock.network.http_listener import HttpListener
 from penstock.network.kafka import KafkaListener
+from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
-from penstock.network.site import Site
 from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.fetchers import Fetchers, FetchSettings
 from penstock.replication.flusher import Flusher
-from penstock.replication.keeper import IsrKeeper
+from penstock.replication.isr_maintenance import IsrKeeper
 from penstock.replication.maintenance import Intervals, Maintenance
 from penstock.replication.partition_waits import closed, open_logs, settled, topic_settled
 from penstock.replication.partitions import Partitions

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.cluster_reassign import read_plan
+from penstock.cli.cluster.reassign import read_plan
 from penstock.foundation.ids import TopicPartition
 
 from .running import Cli, Direct, ServeProcess, table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.dev_cluster import OtherCluster, Plan, Ports
+from penstock.cli.dev.cluster_folder import OtherCluster, Plan, Ports
 from penstock.coordination.local_servers import KINDS, why_not
 from penstock.node import Address
 from tests.clients.waiting import wait_until

@@ -1,6 +1,6 @@
 import logging
 
-from penstock.cli.log_bounds import LINES_MAX, WINDOW_S, LogBounds
+from penstock.cli.serve.log_limit import LINES_MAX, WINDOW_S, LogBounds
 
 
 class Lines(logging.Handler):

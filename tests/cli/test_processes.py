@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.processes import check_folder, serve_command, shares
+from penstock.cli.serve.processes import check_folder, serve_command, shares
 from penstock.node import Address, NodeSettings
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.serve_settings import read_settings, read_values
+from penstock.cli.serve.settings import read_settings, read_values
 from tests.fork_server import run
 
 from .running import COMMAND, ServeProcess

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import supervising
-from penstock.cli.supervising import Child, ChildFailed, Program, Supervisor, start_all
+from penstock.cli import supervisor
+from penstock.cli.supervisor import Child, ChildFailed, Program, Supervisor, start_all
 
 from .clusters import is_alive
 
@@ -39,7 +39,7 @@ def test_one_that_ends_before_it_is_ready_shows_the_end_of_its_log(tmp_path: Pat
 
 
 def test_one_that_is_not_ready_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervising, "START_S", 0.2)
+    monkeypatch.setattr(supervisor, "START_S", 0.2)
     child = shell(SLEEP)
     with pytest.raises(ChildFailed, match=r"it was not ready after 0.2 s"):
         asyncio.run(child.start())
@@ -59,7 +59,7 @@ def test_what_a_program_says_is_heard_and_kept(tmp_path: Path) -> None:
 
 
 def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervising, "STOP_S", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
     reports: list[str] = []
 
     async def work() -> int | None:
@@ -91,7 +91,7 @@ def test_if_one_cannot_start_the_others_are_ended_too() -> None:
 
 
 def test_one_that_dies_is_started_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervising, "RESTART_FIRST_S", 0.01)
+    monkeypatch.setattr(supervisor, "RESTART_FIRST_S", 0.01)
     reports: list[str] = []
     changes: list[int | None] = []
 

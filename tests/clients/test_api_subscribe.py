@@ -326,7 +326,7 @@ def test_a_reader_alone_begins_wherever_it_wants_and_commits_nothing(
     begin_ms = NOW_MS - 100_000
     mq.publish_many(topic, [Outgoing(n, partition=n % 2, timestamp=begin_ms + 1000 * n) for n in range(10)])
 
-    def read(from_: penstock.api.lookup.From) -> list[int]:
+    def read(from_: penstock.api.core.cluster_lookup.From) -> list[int]:
         return sorted(numbers(mq.subscribe(topic, from_=from_, idle_timeout_s=IDLE_S)))
 
     assert read("earliest") == list(range(10))
@@ -350,7 +350,7 @@ def test_a_reader_at_the_end_sees_what_comes_from_then_on(mq: Connection, topic:
 
 @pytest.mark.parametrize(("from_", "expected"), [("earliest", [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (-1, [4])])
 def test_a_group_that_has_committed_nothing_begins_where_it_is_told(
-    mq: Connection, topic: str, group: str, from_: penstock.api.lookup.From, expected: list[int]
+    mq: Connection, topic: str, group: str, from_: penstock.api.core.cluster_lookup.From, expected: list[int]
 ) -> None:
     mq.publish_many(topic, range(5))
     assert numbers(mq.subscribe(topic, group=group, from_=from_, idle_timeout_s=IDLE_S)) == expected

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from penstock.broker.settings import BROKER_SETTINGS
-from penstock.cli.serve import serve
-from penstock.cli.serve_settings import read_settings, read_values
+from penstock.cli.serve.commands import serve
+from penstock.cli.serve.settings import read_settings, read_values
 from penstock.coordination.stores import Address, parse
 from penstock.node import NodeSettings
 

@@ -25,8 +25,8 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.sqs.checks import Params
     from penstock.sqs.message_attributes import Filter, from_headers, shown
     from penstock.sqs.move_tasks import read_handle
-    from penstock.sqs.paging import page_of
-    from penstock.sqs.sending import read_message
+    from penstock.sqs.pagination import page_of
+    from penstock.sqs.sent_message import read_message
 
 QUEUES = (
     Queue(name="jobs", topic_id=bytes(16)),

@@ -23,9 +23,9 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.foundation.errors import MalformedRequest
     from penstock.foundation.steps import run_steps
     from penstock.wire.codec import ELEMENTS_MAX, codec_of, decode, decode_steps, encode_bytes, encode_steps
+    from penstock.wire.codegen import TooManyElements
     from penstock.wire.frames import read_request_header, read_response, skip_tags
     from penstock.wire.schema import REQUESTS, RESPONSES, Buffer, message_of
-    from penstock.wire.source import TooManyElements
 
     for _module in pkgutil.iter_modules(penstock.wire.messages.__path__):
         import_module(f"penstock.wire.messages.{_module.name}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.offsets import Committed
+from penstock.groups.offsets.committed import Committed
 from penstock.records.build import Record, build_batch, build_pairs
 from penstock.records.compression import Codec
 from penstock.wire.messages.list_groups import ListGroupsRequest

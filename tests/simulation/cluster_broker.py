@@ -29,14 +29,14 @@ from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange
 from penstock.log.io_queue import Outcome
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush, LogSettings
+from penstock.replication.fetch_link import Link
+from penstock.replication.fetch_links import Links
 from penstock.replication.flusher import Flusher
+from penstock.replication.follower_fetch import serve_follower
 from penstock.replication.isr_changes import IsrChange, begin, due_change, end
-from penstock.replication.link import Link
-from penstock.replication.links import Links
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import StateRuntime
-from penstock.replication.serving import serve_follower
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.wire.schema import message_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer_members import TopicIdPartition, by_topic
+from penstock.groups.consumer.members import TopicIdPartition, by_topic
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

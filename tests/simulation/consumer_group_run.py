@@ -15,7 +15,7 @@ from random import Random
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer_members import AWAY, Held, MemberState, TopicIdPartition
+from penstock.groups.consumer.members import AWAY, Held, MemberState, TopicIdPartition
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -14,11 +14,13 @@ from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.decision import Ask, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import share_target, target, targeting
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_records import KINDS
-from penstock.groups.consumer_requests import check_heartbeat
+from penstock.groups import target_assignment
+from penstock.groups.consumer import target
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import KINDS
+from penstock.groups.consumer.requests import check_heartbeat
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
+from penstock.groups.share import target as share_target
 from penstock.groups.streams import target as streams_target
 from penstock.wire.state import kind_of, read_key, read_value
 
@@ -172,6 +174,6 @@ def targets_in_pieces(is_large: bool) -> Iterator[None]:
             patch.setattr(target, "COST_AT_ONCE", 1)
             patch.setattr(share_target, "COST_AT_ONCE", 1)
             patch.setattr(streams_target, "COST_AT_ONCE", 1)
-            patch.setattr(targeting, "STEPS_AT_ONCE", 1)
-            patch.setattr(targeting, "PLACES_AT_ONCE", 1)
+            patch.setattr(target_assignment, "STEPS_AT_ONCE", 1)
+            patch.setattr(target_assignment, "PLACES_AT_ONCE", 1)
         yield

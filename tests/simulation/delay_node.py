@@ -14,7 +14,7 @@ from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.partition_state import PartitionState
 from penstock.delays.machine import DelayMachine
-from penstock.delays.shelf import MemoryShelf
+from penstock.delays.run_storage import MemoryShelf
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, OffsetOutOfRange, PenstockError
 from penstock.foundation.ids import TopicPartition
@@ -24,11 +24,11 @@ from penstock.log.last_run import LastRun
 from penstock.log.log import Log
 from penstock.log.recovery import open_log
 from penstock.log.settings import Flush, LogSettings
+from penstock.replication.fetch_link import Link
 from penstock.replication.flusher import Flusher
-from penstock.replication.link import Link
+from penstock.replication.follower_fetch import serve_follower
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
-from penstock.replication.serving import serve_follower
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.simulation.clock import FakeClock
 from tests.simulation.disk import FakeDisk

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, NotCoordinator, PenstockError
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.membership import State
 from penstock.groups.commands import HungUp
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.membership import State
 from tests.simulation.clock import FakeClock
 from tests.simulation.group_member import (
     BACKOFF_MS,

@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer_members import AWAY, LEAVING, TopicIdPartition
-from penstock.groups.embedded import read_assignment, read_subscription
+from penstock.groups.classic.consumer_protocol import read_assignment, read_subscription
+from penstock.groups.consumer.members import AWAY, LEAVING, TopicIdPartition
 from penstock.wire.codec import encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -20,10 +20,10 @@ from random import Random
 from typing import Any
 
 from penstock.foundation.decision import Decision, StateRecord, Ticket
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.membership import State
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.membership import State
 from tests.simulation.consumer_client import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
 from tests.simulation.consumer_group_run import REMEMBERED
 from tests.simulation.group_member import GROUP, PARTITIONS, TOPIC

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
-from penstock.broker.queues import reclaiming
+from penstock.broker.queues import reclamation
+from penstock.broker.queues.message_reader import Back, Message
 from penstock.broker.queues.partition import QueuePartition
-from penstock.broker.queues.reading import Back, Message
 from penstock.foundation.decision import Decision
 from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.checkpoint import HolesNote
@@ -118,4 +118,4 @@ def _drop_looked_at(partition: Partition, end: int) -> None:
         return
     limit = min(log.checkpoint.synced_to, partition.high_watermark, end)
     finished = {first.base_offset for first in log.segments if first.base_offset < limit}
-    log.drop_finished(finished, reclaiming.TIDY_TICKS)
+    log.drop_finished(finished, reclamation.TIDY_TICKS)

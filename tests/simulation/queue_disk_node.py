@@ -10,11 +10,11 @@ from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-from penstock.broker.queues.duplicates import Duplicates
+from penstock.broker.queues.append import Sending
+from penstock.broker.queues.deduplication import Duplicates
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.reclaiming import Reclaimer
-from penstock.broker.queues.sending import Sending
+from penstock.broker.queues.reclamation import Reclaimer
 from penstock.cluster.partition_state import PartitionState, Place
 from penstock.foundation.ids import TopicPartition
 from penstock.log import compaction

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import Any, cast
 
-from penstock.broker.queues.purging import Purges
+from penstock.broker.queues.purges import Purges
 from penstock.foundation.decision import NO_PRODUCER, Decision, StateRecord
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.queues.commands import (

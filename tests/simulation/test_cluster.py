@@ -9,8 +9,8 @@ import pytest
 
 from penstock.log.disk import Disk
 from penstock.log.last_run import LastRun
-from penstock.replication import serving
-from penstock.replication.following import Following
+from penstock.replication import follower_fetch
+from penstock.replication.follower import Following
 from penstock.replication.leadership import Leadership, Track
 from penstock.replication.partition import Partition
 from penstock.wire.messages.fetch import EpochEndOffset
@@ -102,7 +102,7 @@ def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 def _never_truncate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Following, "cut", lambda self, offset, now_ms: None)
-    patch.setattr(serving, "epoch_divergence", lambda log, wanted: None)
+    patch.setattr(follower_fetch, "epoch_divergence", lambda log, wanted: None)
 
 
 def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
         return EpochEndOffset(epoch=log.epochs.latest, end_offset=end) if is_past else None  # type: ignore[attr-defined]
 
     patch.setattr(Partition, "check_epoch", lambda self, epoch: None)
-    patch.setattr(serving, "epoch_divergence", epoch_divergence)
+    patch.setattr(follower_fetch, "epoch_divergence", epoch_divergence)
 
 
 def _write_once_deposed(patch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,10 @@ from typing import Any
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, ProducerKey, StateRecord
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
+from penstock.transactions.add_partitions import code_for_producer
 from penstock.transactions.commands import EndTransaction, JoinTransaction, WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.errors import NeedsProducerId
-from penstock.transactions.joining import code_for_producer
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.transaction import EPOCH_LAST, Transaction
 from tests.simulation.clock import FakeClock

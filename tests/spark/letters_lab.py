@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.spark.pipelines.claiming import Box, open_queue, surveys
+from penstock.spark.pipelines.claims import Box, open_queue, surveys
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import JSON, sqs_client
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from penstock.spark.pipelines.catalogue import load
-from penstock.spark.pipelines.running import run_loaded
+from penstock.spark.pipelines.runner import run_loaded
 
 SPARK = "{spark.driver.memory: 512m, spark.sql.shuffle.partitions: 1, spark.log.level: ERROR}"
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.spark.java import JavaMissing, provide_java, write_shim
-from penstock.spark.pipelines.auditing import PRIME, Fingerprint, joined
+from penstock.spark.pipelines.audit_comparison import PRIME, Fingerprint, joined
+from penstock.spark.pipelines.failures import sentence
 from penstock.spark.pipelines.lake import DataFile, LakeMismatch, ends_of, find_lake
 from penstock.spark.pipelines.lake_parquet import ParquetLake
 from penstock.spark.pipelines.page import page, table
 from penstock.spark.pipelines.plots import Series, bars, lines, ticks
+from penstock.spark.pipelines.query_progress import Totals, batch_of
 from penstock.spark.pipelines.replay import Chunk, plan
-from penstock.spark.pipelines.trouble import sentence
-from penstock.spark.pipelines.watching import Totals, batch_of
 from penstock.spark.session import memory_mib, settings
 
 HASHES = st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=60)

@@ -17,8 +17,8 @@ from penstock.spark.pipelines.catalogue import check_clusters, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.lake import find_lake
 from penstock.spark.pipelines.pipeline import Report, Run
-from penstock.spark.pipelines.running import run_in
-from penstock.spark.pipelines.watching import Batch
+from penstock.spark.pipelines.query_progress import Batch
+from penstock.spark.pipelines.runner import run_in
 from penstock.spark.session import QUERY_LOGGERS, errors_to
 from tests.brokers import BrokerProcess
 from tests.clients.driving import NOW_MS, Outgoing

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.filters import narrow
-from penstock.spark.planning import Span
+from penstock.spark.read_plan import Span
 
 NAME = TopicPartition("orders", 3)
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)

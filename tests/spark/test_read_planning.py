@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.planning import Span, share_out, split
 from penstock.spark.positions import read_positions, write_positions
+from penstock.spark.read_plan import Span, share_out, split
 
 NAMES = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5))
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import penstock.spark
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.positions import read_positions
-from penstock.spark.starting import start_query
+from penstock.spark.query_start import start_query
 from tests.brokers import BrokerProcess
 from tests.clients.driving import NOW_MS, Outgoing
 from tests.clients.waiting import wait_until

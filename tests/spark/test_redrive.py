@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from penstock.client.transactional import QUERY_CLOSED
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.catalogue import check_clusters, load
-from penstock.spark.pipelines.claiming import Round, recover
+from penstock.spark.pipelines.claims import Round, recover
 from penstock.spark.pipelines.pipeline import Report
-from penstock.spark.pipelines.running import run_in
+from penstock.spark.pipelines.runner import run_in
 from tests.brokers import BrokerProcess
 from tests.clients.driving import Outgoing
 

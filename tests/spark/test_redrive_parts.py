@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from penstock.client.claims import DeliveryRange, State, Survey, joined
 from penstock.queues import messages
-from penstock.spark.pipelines import letters
+from penstock.spark.pipelines import dead_letters
 from penstock.spark.pipelines.catalogue import load
-from penstock.spark.pipelines.claiming import Deleted, Recovered, spans_of
+from penstock.spark.pipelines.claims import Deleted, Recovered, spans_of
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.redrive import rounds_of
-from penstock.spark.pipelines.redriving import Cause, Outcome
+from penstock.spark.pipelines.redrive_report import Cause, Outcome
 
 OFFSETS = st.dictionaries(st.integers(0, 4), st.lists(st.integers(0, 99), unique=True, max_size=20).map(sorted))
 
 
 def test_headers_are_called_as_brokers_call_them() -> None:
     for name in ("OWN_PREFIX", "MESSAGE_ID", "SOURCE_ARN", "RECEIVE_COUNT", "SENT_AT", "DELAY_MS"):
-        assert getattr(letters, name) == getattr(messages, name)
+        assert getattr(dead_letters, name) == getattr(messages, name)
 
 
 @given(wanted=OFFSETS, each=st.integers(1, 30), limit=st.none() | st.integers(1, 60))

@@ -19,7 +19,7 @@ from penstock.records.compression import Codec
 from penstock.spark.errors import BadOption, BadSchema
 from penstock.spark.write_options import Delivery, WriteOptions
 from penstock.spark.write_schema import WriteColumns
-from penstock.spark.writing import batch_writer, stream_writer
+from penstock.spark.writer import batch_writer, stream_writer
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "orders"}
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))

@@ -17,7 +17,7 @@ from penstock.client.commit_set import SetBroken
 from penstock.client.transactional import ProducerFenced
 from penstock.foundation.errors import InvalidRecord, PenstockError
 from penstock.spark.errors import BadOption
-from penstock.spark.writing import batch_writer
+from penstock.spark.writer import batch_writer
 from tests.brokers import BrokerProcess
 from tests.clients.transacting import READ_UNCOMMITTED, read_to_end
 from tests.clients.waiting import wait_until

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
-from penstock.spark.starting import start_query
+from penstock.spark.query_start import start_query
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 

@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructType
 
 from penstock.foundation.spark_ids import query_of
-from penstock.spark.writing import QUERY_ID, StreamWriter, Written, stream_writer
+from penstock.spark.writer import QUERY_ID, StreamWriter, Written, stream_writer
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tests.clients.driver_confluent import QUIET
 from tests.clients.raw import RawClient

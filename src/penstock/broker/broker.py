@@ -12,16 +12,16 @@ from penstock.broker.configs import Configs
 from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import AskPeer
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
-from penstock.broker.share_sessions import ShareSessions
-from penstock.broker.share_terms import TermsTable
-from penstock.broker.turns import Turns
+from penstock.broker.share.delivery_terms import TermsTable
+from penstock.broker.share.sessions import ShareSessions
+from penstock.broker.transactions.produce_order import Turns
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.broker.views.service import ViewService
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import Defaults
+from penstock.cluster.topic_changes import Defaults
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition

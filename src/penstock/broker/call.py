@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.wire.codec import ELEMENTS_INLINE_MAX
+from penstock.wire.codegen import TooManyElements
 from penstock.wire.encoders import UNBOUNDED
 from penstock.wire.frames import response_frame
 from penstock.wire.schema import Buffer
-from penstock.wire.source import TooManyElements
 
 
 class Call:

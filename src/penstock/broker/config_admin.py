@@ -9,7 +9,7 @@ from penstock.broker.configs import CLUSTER_WIDE, Configs
 from penstock.broker.settings import BROKER_SETTINGS, READ_ONLY
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import plan_configure
+from penstock.cluster.topic_changes import plan_configure
 from penstock.coordination.store import ABSENT, Delete, Op, Put
 from penstock.foundation.errors import InvalidConfig, InvalidRequest
 from penstock.foundation.settings import Table

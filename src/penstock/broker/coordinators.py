@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from penstock.broker.configs import Configs
 from penstock.broker.internal_topic_watch import InternalTopicWatch
-from penstock.broker.markers import Markers
 from penstock.broker.peers import AskPeer
 from penstock.broker.settings import PAUSED
+from penstock.broker.transactions.markers import Markers
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC

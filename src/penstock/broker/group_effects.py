@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.broker.broker import Broker
-from penstock.broker.share_states import ShareStates
+from penstock.broker.share.delivery_states import ShareStates
 from penstock.broker.streams_topics import StreamsTopics
 from penstock.groups.commands import CreateStreamsTopics
 

@@ -10,7 +10,7 @@ from penstock.broker.settings import SETTING_PREFIXES
 from penstock.cluster.administration import create_topic
 from penstock.cluster.internal_topics import CLEANUP_POLICY, COMPACT, check_configs
 from penstock.cluster.placement import awaited_brokers, open_brokers
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.topic_changes import NewTopic
 from penstock.foundation.errors import (
     CoordinatorNotAvailable,
     InvalidPartitions,

@@ -26,7 +26,7 @@ IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
 kept: milliseconds before minutes before hours."""
 
 NODE_NAMES: Final = frozenset({"log.dirs", "log.dir", "node.id", "broker.id", "listeners", "advertised.listeners"})
-"""Settings that are options of `penstock serve` under other names (cli/serve_settings.py)."""
+"""Settings that are options of `penstock serve` under other names (cli/serve/settings.py)."""
 
 _FAMILIES: Final = (
     "controller.",

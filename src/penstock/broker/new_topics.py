@@ -6,7 +6,7 @@ from penstock.broker.internal_topics import adopt_request
 from penstock.broker.views.administration import check_no_ad_hoc
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import Topic
-from penstock.cluster.topics import NewTopic, check_create
+from penstock.cluster.topic_changes import NewTopic, check_create
 from penstock.foundation.ids import INTERNAL_TOPICS
 
 

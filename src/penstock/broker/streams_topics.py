@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.new_topics import create_checked
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.topic_changes import NewTopic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import CreateStreamsTopics, StreamsTopicsRefused

@@ -5,7 +5,7 @@ from random import Random
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_time, json_option, run
-from penstock.cli.show import printable
+from penstock.cli.message_output import printable
 from penstock.client.cluster import KafkaClient
 from penstock.client.delayed import Cancelled, DelayedMessages, Waiting
 

@@ -16,20 +16,20 @@ from penstock.cli.common import Terminated, is_terminated, sigterm_raises
 from penstock.foundation.errors import PenstockError
 
 _COMMANDS: Final = {
-    "serve": "penstock.cli.serve:serve",
-    "topic": "penstock.cli.topic:topic",
+    "serve": "penstock.cli.serve.commands:serve",
+    "topic": "penstock.cli.topic.commands:topic",
     "publish": "penstock.cli.publish:publish",
-    "subscribe": "penstock.cli.subscribe:subscribe",
-    "group": "penstock.cli.group:group",
+    "subscribe": "penstock.cli.subscribe.commands:subscribe",
+    "group": "penstock.cli.group.commands:group",
     "view": "penstock.cli.view:view",
-    "queue": "penstock.cli.queue:queue",
+    "queue": "penstock.cli.queue.commands:queue",
     "delayed": "penstock.cli.delayed:delayed",
     "metrics": "penstock.cli.metrics:metrics",
-    "cluster": "penstock.cli.cluster:cluster",
-    "log": "penstock.cli.log:log",
-    "pipeline": "penstock.cli.pipeline:pipeline",
-    "demo": "penstock.cli.demo:demo",
-    "dev": "penstock.cli.dev:dev",
+    "cluster": "penstock.cli.cluster.commands:cluster",
+    "log": "penstock.cli.log.commands:log",
+    "pipeline": "penstock.cli.pipeline.commands:pipeline",
+    "demo": "penstock.cli.demo.commands:demo",
+    "dev": "penstock.cli.dev.commands:dev",
 }
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143

@@ -12,10 +12,10 @@ from typing import Final
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, run
-from penstock.cli.inputs import Message, read_messages
+from penstock.cli.message_input import Message, read_messages
+from penstock.client.accumulator import UNKNOWN_OFFSET, Published
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.partitioner import PARTITIONERS
 from penstock.client.producer import Acks, Producer, ProducerSettings
 from penstock.foundation.delays import (

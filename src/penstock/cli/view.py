@@ -5,7 +5,7 @@ from random import Random
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
-from penstock.cli.deleting import ask_first, delete_each
+from penstock.cli.deletion import ask_first, delete_each
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from penstock.client.accumulator import UNKNOWN_OFFSET, Draft, Lane, Published, record_bytes
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import check
-from penstock.client.lane import UNKNOWN_OFFSET, Draft, Lane, Published, record_bytes
 from penstock.client.partitioner import PARTITIONERS, Sticky
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.codes import ErrorCode

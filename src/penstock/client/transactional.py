@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import ServerError, UnsupportedByBroker, check
 from penstock.client.producer import SEQUENCE_SPAN
-from penstock.client.sending import BatchSender, SendSettings
+from penstock.client.sender import BatchSender, SendSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition

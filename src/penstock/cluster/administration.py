@@ -15,9 +15,9 @@ from penstock.cluster.elections import Election, plan_elect
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.queueing import check_growth, plan_forget_queues, queues_on
+from penstock.cluster.queue_changes import check_growth, plan_forget_queues, queues_on
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
-from penstock.cluster.topics import (
+from penstock.cluster.topic_changes import (
     OPERATIONS_MAX,
     Defaults,
     NewTopic,

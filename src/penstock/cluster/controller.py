@@ -11,7 +11,7 @@ from typing import Final
 from penstock.cluster import keys
 from penstock.cluster.elections import lead, prefers_another, settle
 from penstock.cluster.image import EMPTY, NO_LEADER, ClusterImage, PartitionState, Place, Topic
-from penstock.cluster.topics import OPERATIONS_MAX, plan_leftovers
+from penstock.cluster.topic_changes import OPERATIONS_MAX, plan_leftovers
 from penstock.coordination.store import Check, Op, Put
 from penstock.foundation.steps import Steps, run_steps
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.cluster.drafting import SLICE_KEYS as SLICE_KEYS
-from penstock.cluster.drafting import Draft, shown_view
+from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
+from penstock.cluster.image_builder import Draft, shown_view
 from penstock.cluster.image_parts import AS_MANY_AS_THERE_ARE as AS_MANY_AS_THERE_ARE
 from penstock.cluster.image_parts import EMPTY as EMPTY
 from penstock.cluster.image_parts import NO_BROKER as NO_BROKER
@@ -47,7 +47,7 @@ class ClusterImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Subscriptions to metrics of clients (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
-    """By name. One whose topic is gone is none: see cluster/queueing.py."""
+    """By name. One whose topic is gone is none: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
     """By the queue that messages are moved from; the newest first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)

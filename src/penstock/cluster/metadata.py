@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.cluster import keys
 from penstock.cluster.image import NO_EPOCH, SLICE_KEYS, ClusterImage
-from penstock.cluster.topics import Step
+from penstock.cluster.topic_changes import Step
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Op, Put, Store
 
 logger = logging.getLogger(__name__)

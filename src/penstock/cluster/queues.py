@@ -1,4 +1,4 @@
-"""Queues, as the store knows them. Pure. How they are made, changed and deleted: cluster/queueing.py."""
+"""Queues, as the store knows them. Pure. How they are made, changed and deleted: cluster/queue_changes.py."""
 
 import re
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from itertools import islice
 from penstock.cluster import keys
 from penstock.cluster.elections import without_data
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place, Topic
-from penstock.cluster.topics import OPERATIONS_MAX
+from penstock.cluster.topic_changes import OPERATIONS_MAX
 from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

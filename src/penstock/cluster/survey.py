@@ -6,8 +6,8 @@ from typing import Final
 
 from penstock.client.cluster_admin import BrokerInfo, Reassignment
 from penstock.client.metadata import TopicInfo
-from penstock.cluster.balancing import plan_leaders
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Placed, Topic
+from penstock.cluster.rebalance_plans import plan_leaders
 from penstock.foundation.ids import TopicPartition
 
 MIN_ISR: Final = "min.insync.replicas"

@@ -34,7 +34,7 @@ from penstock.delays.entries import (
     read_entry,
 )
 from penstock.delays.pending import RUN_ENTRIES, Pending
-from penstock.delays.shelf import Shelf
+from penstock.delays.run_storage import Shelf
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError

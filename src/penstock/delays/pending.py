@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.delays.entries import CANCELLED, ENTRY_BYTES, RANK_BYTES, Entry, Rank, rank_at, read_entry
-from penstock.delays.shelf import Shelf
+from penstock.delays.run_storage import Shelf
 from penstock.records import kernel
 
 RUN_ENTRIES: Final = 1 << 16

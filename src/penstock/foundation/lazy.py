@@ -9,7 +9,7 @@ from typing import Any
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of a package whose names live in other modules (PEP 562).
 
-    __getattr__, __dir__ = lazily(__name__, {"connect": "penstock.api.connection"})
+    __getattr__, __dir__ = lazily(__name__, {"connect": "penstock.api.sync.connection"})
     """
 
     def find(name: str) -> Any:

@@ -1,11 +1,12 @@
 """The coordinator of all groups that hash to one partition of `__consumer_offsets`.
 
-Pure; see foundation/decision.py. A group is what group.py says: a classic one (classic.py), a consumer group of the
-newer protocol (consumer.py), a share group (share.py), or a streams group (streams/group.py). Here groups are found,
-created, told of time and of topics, and removed.
+Pure; see foundation/decision.py. A group is classic (classic/group.py), a consumer group (consumer/group.py), a share
+group (share/group.py) or a streams group (streams/group.py). The coordinator finds, creates and removes groups, runs
+their timers, and tells them about changed topics.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
@@ -13,23 +14,14 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import (
-    attending,
-    classic_members,
-    committing,
-    consumer_records,
-    consuming,
-    describing,
-    fetching,
-    joining,
-    records,
-    share_records,
-    sharing,
-    streaming,
-)
-from penstock.groups.classic import ClassicGroup
+from penstock.groups import description, records
+from penstock.groups.classic import join, sync_heartbeat_leave
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import HungUp, RemoveOffsets, StreamsTopicsRefused, TopicsChanged
-from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.consumer import classic_members
+from penstock.groups.consumer import heartbeat as consumer_heartbeat
+from penstock.groups.consumer import records as consumer_records
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.errors import (
     GroupIdNotFound,
     InconsistentGroupProtocol,
@@ -38,12 +30,17 @@ from penstock.groups.errors import (
     NonEmptyGroup,
     UnknownMemberId,
 )
-from penstock.groups.expiry import Sweep
 from penstock.groups.group import Group
-from penstock.groups.offsets import Offsets, offset_tombstone
+from penstock.groups.offsets import commit as offset_commit
+from penstock.groups.offsets import fetch as offset_fetch
+from penstock.groups.offsets.committed import Offsets, offset_tombstone
+from penstock.groups.offsets.expiration import Sweep
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
-from penstock.groups.share import ShareGroup
+from penstock.groups.share import commands as share_commands
+from penstock.groups.share import records as share_records
+from penstock.groups.share.group import ShareGroup
+from penstock.groups.streams import commands as streams_commands
 from penstock.groups.streams import records as streams_records
 from penstock.groups.streams.group import StreamsGroup
 from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE, TopicChanges
@@ -97,21 +94,19 @@ class GroupCoordinator:
             SyncGroupRequest: self._sync,
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
-            OffsetCommitRequest: lambda ticket, ask, now_ms: committing.commit(self, ticket, ask, now_ms),
-            TxnOffsetCommitRequest: lambda ticket, ask, now_ms: committing.commit_in_transaction(
-                self, ticket, ask, now_ms
-            ),
-            OffsetFetchRequest: lambda ticket, ask, _: fetching.fetch(self, ticket, ask),
-            OffsetDeleteRequest: lambda ticket, ask, _: fetching.delete(self, ticket, ask),
+            OffsetCommitRequest: partial(offset_commit.commit, self),
+            TxnOffsetCommitRequest: partial(offset_commit.commit_in_transaction, self),
+            OffsetFetchRequest: lambda ticket, ask, _: offset_fetch.fetch(self, ticket, ask),
+            OffsetDeleteRequest: lambda ticket, ask, _: offset_fetch.delete(self, ticket, ask),
             DescribeGroupsRequest: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroupsRequest: self._delete,
-            ConsumerGroupHeartbeatRequest: lambda ticket, ask, now_ms: consuming.heartbeat(self, ticket, ask, now_ms),
-            ConsumerGroupDescribeRequest: lambda ticket, ask, _: describing.describe_consumers(self, ticket, ask),
-            ShareGroupHeartbeatRequest: lambda ticket, ask, now_ms: sharing.heartbeat(self, ticket, ask, now_ms),
-            ShareGroupDescribeRequest: lambda ticket, ask, _: sharing.describe(self, ticket, ask),
-            StreamsGroupHeartbeatRequest: lambda ticket, ask, now_ms: streaming.heartbeat(self, ticket, ask, now_ms),
-            StreamsGroupDescribeRequest: lambda ticket, ask, _: streaming.describe(self, ticket, ask),
+            ConsumerGroupHeartbeatRequest: partial(consumer_heartbeat.heartbeat, self),
+            ConsumerGroupDescribeRequest: lambda ticket, ask, _: description.describe_consumers(self, ticket, ask),
+            ShareGroupHeartbeatRequest: partial(share_commands.heartbeat, self),
+            ShareGroupDescribeRequest: lambda ticket, ask, _: share_commands.describe(self, ticket, ask),
+            StreamsGroupHeartbeatRequest: partial(streams_commands.heartbeat, self),
+            StreamsGroupDescribeRequest: lambda ticket, ask, _: streams_commands.describe(self, ticket, ask),
         }
 
     # -- the state machine
@@ -129,9 +124,9 @@ class GroupCoordinator:
                 group.hung_up(command.ticket, now_ms)
             return NOTHING
         if isinstance(command, StreamsTopicsRefused):
-            return streaming.note_refused(self, command)
+            return streams_commands.note_refused(self, command)
         if not isinstance(command, Ask):
-            return sharing.decide(self, ticket, command, now_ms)
+            return share_commands.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:
@@ -293,7 +288,7 @@ class GroupCoordinator:
             # An empty group changes its kind. If that is not persisted, what is lost is the record of an empty group.
             out.records += group.tombstones() if group else ()
             group = self._new_classic(request.group_id)
-        joining.join(group, out, ticket, ask, self._new_member_id, now_ms)
+        join.join(group, out, ticket, ask, self._new_member_id, now_ms)
         self.groups[request.group_id] = group
         return out.decision()
 
@@ -302,7 +297,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return classic_members.sync(group, ticket, ask, now_ms)
         out = Outbox()
-        attending.sync(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.sync(group, out, ticket, ask, now_ms)
         return out.decision()
 
     def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -310,7 +305,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return classic_members.heartbeat(group, ticket, ask, now_ms)
         out = Outbox()
-        attending.heartbeat(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.heartbeat(group, out, ticket, ask, now_ms)
         return out.decision()
 
     def _leave(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
@@ -320,7 +315,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return classic_members.leave(group, ticket, ask, now_ms)
         out = Outbox()
-        attending.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
         self.settle(group_id)
         return out.decision()
 
@@ -337,19 +332,19 @@ class GroupCoordinator:
     def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: DescribeGroupsRequest = ask.body
         groups = [
-            describing.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
+            description.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
         ]
         return _replying(ticket, DescribeGroupsResponse(groups=groups))
 
     def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        listed = (describing.listed(group_id, group) for group_id, group in self.groups.items())
-        wanted = list(filter(describing.filter_of(ask.body), listed))
+        listed = (description.listed(group_id, group) for group_id, group in self.groups.items())
+        wanted = list(filter(description.filter_of(ask.body), listed))
         return _replying(ticket, ListGroupsResponse(error_code=0, groups=wanted))
 
     def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: DeleteGroupsRequest = ask.body
         if len(request.groups_names) == 1 and isinstance(self.groups.get(request.groups_names[0]), ShareGroup):
-            return sharing.delete(self, ticket, request.groups_names[0], now_ms)
+            return share_commands.delete(self, ticket, request.groups_names[0], now_ms)
         out = Outbox()
         results = []
         for group_id in dict.fromkeys(request.groups_names):

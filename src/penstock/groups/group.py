@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.decision import Decision, StateRecord
-from penstock.groups.offsets import Offsets
+from penstock.groups.offsets.committed import Offsets
 from penstock.groups.settings import GroupSettings
 
 BECAME_CLASSIC: Final = "became-classic"

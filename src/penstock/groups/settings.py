@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.foundation.settings import INT_MAX, Kind, Setting, number
-from penstock.groups.share_settings import SHARE_SETTINGS
+from penstock.groups.share.settings import SHARE_SETTINGS
 from penstock.groups.streams.settings import STREAMS_SETTINGS
 
 UNIFORM: Final = "uniform"

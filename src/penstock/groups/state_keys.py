@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.groups import consumer_records, records, share_records
+from penstock.groups import records
+from penstock.groups.consumer import records as consumer_records
+from penstock.groups.share import records as share_records
 from penstock.groups.streams import records as streams_records
 from penstock.wire.state import kind_of, read_key
 

@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
-from penstock.groups.classic import RETRY_MS
-from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.classic.group import RETRY_MS
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.group import Holder
-from penstock.groups.offsets import offset_tombstone
-from penstock.groups.share import ShareGroup
+from penstock.groups.offsets.committed import offset_tombstone
+from penstock.groups.share.group import ShareGroup
 from penstock.groups.streams.group import StreamsGroup
 
 FOLLOWING: Final = (ConsumerGroup, ShareGroup, StreamsGroup)

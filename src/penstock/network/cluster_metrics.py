@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.network.exposition import PACE
-from penstock.replication.keeper import IsrKeeper
+from penstock.replication.isr_maintenance import IsrKeeper
 from penstock.replication.partition import OWN, Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle

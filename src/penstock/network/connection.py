@@ -12,18 +12,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.broker.call import Call
-from penstock.broker.express import ExpressLane, learn
+from penstock.broker.fastpath.produce_and_fetch import ExpressLane, learn
 from penstock.broker.handlers.api_versions import served
 from penstock.broker.large_requests import handle_large
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.descriptors import Leave
 from penstock.foundation.errors import MalformedRequest
-from penstock.network import gate
-from penstock.network.binding import is_scarce_for
-from penstock.network.large import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network import flags
+from penstock.network.large_request import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network.listen_socket import is_scarce_for
 from penstock.network.responses import ResponseSender
 from penstock.network.wrong_port import answer_http
 from penstock.wire.codec import decode
+from penstock.wire.codegen import TooManyElements
 from penstock.wire.frames import (
     HEADER_BYTES_MIN,
     LENGTH,
@@ -33,7 +34,6 @@ from penstock.wire.frames import (
 )
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer
-from penstock.wire.source import TooManyElements
 
 if TYPE_CHECKING:
     from penstock.network.kafka import KafkaListener
@@ -102,7 +102,7 @@ class KafkaConnection(ResponseSender):
         self.report()
         self._listener.gone(self)
         self._transport = None
-        self._state |= gate.GONE
+        self._state |= flags.GONE
         if self._large is not None:
             self._listener.release(self._large)
             self._large.loan.close()
@@ -119,7 +119,7 @@ class KafkaConnection(ResponseSender):
     def is_slow(self, now_s: float) -> bool:
         """Whether a large request arrives too slowly."""
         large = self._large
-        if large is None or large.frame is not None or self._state & gate.AWAITS_ROOM:
+        if large is None or large.frame is not None or self._state & flags.AWAITS_ROOM:
             return False
         return large.is_slow(now_s)
 
@@ -131,7 +131,7 @@ class KafkaConnection(ResponseSender):
         return now_s - self._heard_s
 
     def stop_reading(self) -> None:
-        self._state |= gate.STOPPED
+        self._state |= flags.STOPPED
         self._pause()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -147,7 +147,7 @@ class KafkaConnection(ResponseSender):
         """Answer by the express lane what can be; this is the path of most requests, and short on purpose."""
         self.heard = heard = self.heard + 1
         if self._state or not heard & SAMPLE_MASK:
-            if self._state != gate.HAS_REST or not heard & SAMPLE_MASK:
+            if self._state != flags.HAS_REST or not heard & SAMPLE_MASK:
                 self._on_bytes(count)
                 return
             count += self._take_rest()
@@ -191,7 +191,7 @@ class KafkaConnection(ResponseSender):
     def _take_rest(self) -> int:
         """What was kept stands before what was read now; how much it is."""
         rest, self._rest = self._rest, b""
-        self._state &= ~gate.HAS_REST
+        self._state &= ~flags.HAS_REST
         return len(rest)
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
@@ -199,7 +199,7 @@ class KafkaConnection(ResponseSender):
         large.add(count)
         may_go_on = large.loan.charge(count)
         if large.frame is not None:
-            if self._state & gate.BLOCKED:
+            if self._state & flags.BLOCKED:
                 self._pause()
             else:
                 self._handle_large(large, large.frame)
@@ -209,7 +209,7 @@ class KafkaConnection(ResponseSender):
     def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
         """A large request has arrived as a whole. It counts against the budget until it is answered."""
         self._large = None
-        self._state &= ~gate.HAS_LARGE
+        self._state &= ~flags.HAS_LARGE
         before = self.calls[-1] if self.calls else None
         self._handling = True
         try:
@@ -229,7 +229,7 @@ class KafkaConnection(ResponseSender):
     def _consume(self, data: memoryview, at: int, end: int) -> None:
         """Handle the whole requests between `at` and `end`, and keep what is left."""
         at = self._handle_whole(data, at, end)
-        while not self._state & gate.BLOCKED and self._is_whole(data, at, end):  # answers made room for more calls
+        while not self._state & flags.BLOCKED and self._is_whole(data, at, end):  # answers made room for more calls
             at = self._handle_whole(data, at, end)
         if self._transport is not None and at < end:
             self._keep(data, at, end)
@@ -245,7 +245,7 @@ class KafkaConnection(ResponseSender):
         """Handles requests until one is not whole or may not be handled; returns where that one is."""
         until_s = perf_counter() + TURN_S
         self._handling = True
-        while not self._state & gate.BLOCKED and self._is_whole(data, at, end):
+        while not self._state & flags.BLOCKED and self._is_whole(data, at, end):
             stop = at + 4 + LENGTH.unpack_from(data, at)[0]
             self._answer(data, at + 4, stop)
             at = stop
@@ -259,11 +259,11 @@ class KafkaConnection(ResponseSender):
 
     def _yield(self) -> None:
         """Other connections have their turn before the rest of what this one has sent is handled."""
-        self._state |= gate.YIELDED
+        self._state |= flags.YIELDED
         asyncio.get_running_loop().call_soon(self._end_yield)
 
     def _end_yield(self) -> None:
-        self._state &= ~gate.YIELDED
+        self._state &= ~flags.YIELDED
         self._go_on()
 
     def _answer(self, data: memoryview, at: int, stop: int) -> None:
@@ -288,7 +288,7 @@ class KafkaConnection(ResponseSender):
     def _keep(self, data: memoryview, at: int, end: int) -> None:
         """What is between `at` and `end` cannot be handled yet."""
         rest = data[at:end]
-        if self._state & gate.BLOCKED:
+        if self._state & flags.BLOCKED:
             self._stash = memoryview(bytearray(rest)) if data is self._listener.receive_buffer else rest
             self._pause()
             return
@@ -300,16 +300,16 @@ class KafkaConnection(ResponseSender):
             self.close("frame_size" if answer is None else "http", detail, answer)
         elif size <= REST_BYTES_MAX:
             self._rest = bytes(rest)
-            self._state |= gate.HAS_REST
+            self._state |= flags.HAS_REST
         else:
             self._large = large = self._listener.receive_large(size, data, at + 4, end, self._resume)
-            self._state |= gate.HAS_LARGE
+            self._state |= flags.HAS_LARGE
             if not large.loan.charge(len(rest) - 4):
                 self._await_room()
 
     def _await_room(self) -> None:
         """Stop reading until the budget has room for more of a large request."""
-        self._state |= gate.AWAITS_ROOM
+        self._state |= flags.AWAITS_ROOM
         self._pause()
 
     def _resume(self) -> None:
@@ -317,7 +317,7 @@ class KafkaConnection(ResponseSender):
         asyncio.get_running_loop().call_soon(self._on_room)
 
     def _on_room(self) -> None:
-        self._state &= ~gate.AWAITS_ROOM
+        self._state &= ~flags.AWAITS_ROOM
         if self._large is not None:
             self._large.restart_clock()
         self._go_on()
@@ -328,16 +328,16 @@ class KafkaConnection(ResponseSender):
 
     def _go_on(self) -> None:
         """Something that was waited for has happened: handle what is stashed, then read on."""
-        if self._transport is None or self._state & gate.BLOCKED:
+        if self._transport is None or self._state & flags.BLOCKED:
             return
         large = self._large
         if large is not None and large.frame is not None:
             self._handle_large(large, large.frame)
-        if self._stash is not None and not self._state & gate.BLOCKED:
+        if self._stash is not None and not self._state & flags.BLOCKED:
             stash, self._stash = self._stash, None
             self._consume(stash, 0, len(stash))
         # Also when no request may be handled now: what arrives meanwhile is stashed then.
-        must_wait = self._stash is not None or self._state & gate.AWAITS_ROOM
+        must_wait = self._stash is not None or self._state & flags.AWAITS_ROOM
         if self._transport is not None and not must_wait and not self._transport.is_reading():
             self._transport.resume_reading()
 
@@ -380,7 +380,7 @@ class KafkaConnection(ResponseSender):
 
     def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
         """Run a handler that waits; the next request of this connection is handled when it is done."""
-        self._state |= gate.HAS_TASK
+        self._state |= flags.HAS_TASK
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
@@ -395,7 +395,7 @@ class KafkaConnection(ResponseSender):
             raise
         finally:
             self.task = None
-            self._state &= ~gate.HAS_TASK
+            self._state &= ~flags.HAS_TASK
         if result is not None:
             call.answer(result)
         self._go_on()

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from penstock.foundation.descriptors import Leave
 from penstock.foundation.http import HttpRequest, HttpResponse
-from penstock.network.binding import is_scarce_for
 from penstock.network.budget import Loan
-from penstock.network.heads import CONTINUE, connection_line, head
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
-from penstock.network.large import RATE_MIN
 from penstock.network.large_body import LargeBody
+from penstock.network.large_request import RATE_MIN
+from penstock.network.listen_socket import is_scarce_for
 from penstock.network.receipts import Unreceived, has_hung_up
+from penstock.network.response_head import CONTINUE, connection_line, head
 
 if TYPE_CHECKING:
     from penstock.network.http_listener import HttpListener

@@ -12,7 +12,7 @@ from penstock.broker.registry import APIS, Api
 from penstock.cluster.image import ClusterImage
 from penstock.network.budget import ReceiveBudget
 from penstock.network.connection import KafkaConnection
-from penstock.network.large import RECEIVE_BYTES, Buffers, LargeRequest
+from penstock.network.large_request import RECEIVE_BYTES, Buffers, LargeRequest
 
 
 class Probe(Protocol):

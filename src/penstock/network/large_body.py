@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.network.budget import Loan, ReceiveBudget
-from penstock.network.large import RATE_S, ReceiveRate
+from penstock.network.large_request import RATE_S, ReceiveRate
 
 
 class LargeBody:

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from penstock.broker.queues.counting import oldest_ms, sum_counts
+from penstock.broker.queues.counts import oldest_ms, sum_counts
 from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 

@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.broker.call import Call
-from penstock.broker.express import JOIN_BYTES_MAX
-from penstock.network import gate
+from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
+from penstock.network import flags
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
 
@@ -41,7 +41,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
     def __init__(self, listener: "KafkaListener") -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
-        self._state = gate.GONE
+        self._state = flags.GONE
         self.peer = ""
         self.calls: deque[Call] = deque()
         self._handling = False
@@ -57,7 +57,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
-            self._state |= gate.STOPPED  # what else it sent is not handled any more
+            self._state |= flags.STOPPED  # what else it sent is not handled any more
             if answer is None:
                 self._transport.abort()
             else:
@@ -70,10 +70,10 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        self._state |= gate.WRITE_PAUSED
+        self._state |= flags.WRITE_PAUSED
 
     def resume_writing(self) -> None:
-        self._state &= ~gate.WRITE_PAUSED
+        self._state &= ~flags.WRITE_PAUSED
         self._go_on()
 
     @abstractmethod
@@ -99,7 +99,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._encode_later,
         )
         self.calls.append(call)
-        self._state |= gate.HAS_CALLS if len(self.calls) < CALLS_MAX else gate.HAS_CALLS | gate.HAS_MANY_CALLS
+        self._state |= flags.HAS_CALLS if len(self.calls) < CALLS_MAX else flags.HAS_CALLS | flags.HAS_MANY_CALLS
         return call
 
     def _encode_later(self, call: Call, response: Any) -> None:
@@ -109,13 +109,13 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         def encoded(parts: list[Buffer]) -> None:
             self._encoding -= 1
             if not self._encoding:
-                self._state &= ~gate.ENCODING
+                self._state &= ~flags.ENCODING
             call.parts = parts
             self._send()
             self._go_on()
 
         self._encoding += 1
-        self._state |= gate.ENCODING
+        self._state |= flags.ENCODING
         self._listener.broker.run(self._listener.broker.slices.run(steps), encoded)
 
     def _collect(self) -> None:
@@ -134,7 +134,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._out_bytes += size
             self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
         if len(calls) < CALLS_MAX:
-            self._state &= ~gate.HAS_MANY_CALLS if calls else ~(gate.HAS_MANY_CALLS | gate.HAS_CALLS)
+            self._state &= ~flags.HAS_MANY_CALLS if calls else ~(flags.HAS_MANY_CALLS | flags.HAS_CALLS)
 
     def _send(self) -> None:
         """Write everything that is queued, in one go."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from penstock.foundation.errors import InvalidTimestamp
 from penstock.records import kernel
 from penstock.records.batch import BatchHeader, read_header
+from penstock.records.batch_draft import RowColumns
 from penstock.records.columns import Columns, decode_columns, encode_columns
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Codec
-from penstock.records.drafting import RowColumns
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.reference import kafka, kafka_errors, kafka_limits, settings, sqs, sqs_errors, sqs_limits
+from penstock.reference import file_map, kafka, kafka_errors, kafka_limits, settings, sqs, sqs_errors, sqs_limits
 
 _BLOCK: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -13,6 +13,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "broker-settings": settings.broker_settings,
     "client-metrics-settings": settings.client_metrics_settings,
     "error-codes": kafka_errors.error_codes,
+    "file-map": file_map.file_map,
     "group-settings": settings.group_settings,
     "idle-settings": settings.idle_settings,
     "request-limits": kafka_limits.request_limits,

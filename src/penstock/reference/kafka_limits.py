@@ -7,7 +7,7 @@ from penstock.broker.large_requests import UNDIVIDED_ELEMENTS_MAX
 from penstock.broker.settings import BROKER_SETTINGS
 from penstock.foundation.patterns import PATTERN_CHARS_MAX, PATTERN_STEPS_MAX
 from penstock.log.setting_table import LOG_SETTINGS
-from penstock.network.large import RATE_MIN, RATE_S, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX
+from penstock.network.large_request import RATE_MIN, RATE_S, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX
 from penstock.reference.tables import size, table
 from penstock.telemetry.subscriptions import SUBSCRIPTIONS_MAX
 from penstock.wire.codec import ELEMENTS_MAX

@@ -11,8 +11,8 @@ from penstock.client.connection import Connection, ConnectionSettings, open_conn
 from penstock.cluster.image import Broker, ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
-from penstock.replication.link import Link
-from penstock.replication.links import Links
+from penstock.replication.fetch_link import Link
+from penstock.replication.fetch_links import Links
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import RESERVED_OFFSETS, plan_reserve
+from penstock.cluster.topic_changes import RESERVED_OFFSETS, plan_reserve
 from penstock.foundation.clock import Clock, behind_ms
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log import compaction, retention

@@ -16,11 +16,11 @@ from penstock.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
 from penstock.replication.errors import InternalTopicWrite
 from penstock.replication.errors import NotEnoughReplicas as NotEnoughReplicas
 from penstock.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
-from penstock.replication.following import Following
+from penstock.replication.follower import Following
 from penstock.replication.leadership import Leadership, Track
 from penstock.replication.replica_log import ReplicaLog
 from penstock.replication.visibility_filter import VisibilityFilter
-from penstock.replication.waiting import News, Until, Waiter
+from penstock.replication.waiters import News, Until, Waiter
 from penstock.wire.schema import Buffer
 
 OWN: Final = 0

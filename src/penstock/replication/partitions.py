@@ -22,7 +22,7 @@ from penstock.log.io_queue import IoQueue, Outcome, Runner, nothing_follows, run
 from penstock.log.settings import LogSettings, Storage
 from penstock.replication.led_partitions import LedPartitions
 from penstock.replication.partition import Partition
-from penstock.replication.pending_places import PendingPlaces
+from penstock.replication.pending_partitions import PendingPlaces
 from penstock.replication.replica_logs import LogSpec, Opened, OpenedLog, Replica, ReplicaLogs, log_ids, paths_of
 
 logger = logging.getLogger(__name__)

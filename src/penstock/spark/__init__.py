@@ -8,7 +8,7 @@ from penstock.foundation.lazy import lazily
 
 # The types of these names are in __init__.pyi. PySpark is imported with the first of them.
 _HOMES = {
-    "register": "penstock.spark.registering",
+    "register": "penstock.spark.registration",
     "PenstockDataSource": "penstock.spark.source",
 }
 __all__ = [*_HOMES]

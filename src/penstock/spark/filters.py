@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.planning import Span
+from penstock.spark.read_plan import Span
 
 NEVER_NULL: Final = ("topic", "partition", "offset", "timestampType")
 """A timestamp is null if it is too far off for Spark."""

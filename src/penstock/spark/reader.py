@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark import edges
+from penstock.spark import offset_bounds
 from penstock.spark.driver import Driver
 from penstock.spark.errors import plainly
-from penstock.spark.fetching import FetchPlan
 from penstock.spark.filters import Narrowed, narrow
-from penstock.spark.planning import Span, split
 from penstock.spark.read_options import ReadOptions
+from penstock.spark.read_plan import Span, split
+from penstock.spark.span_fetch import FetchPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, driver: Driver) -> list[InputPartition]:
         ids = driver.partitions()
-        found = edges.spans(driver, self._options, list(ids))
+        found = offset_bounds.spans(driver, self._options, list(ids))
         left = [self._narrowed.narrow(span) for span in found if self._narrowed.wants(span.name)]
         left = self._after_time(driver, [span for span in left if span.size > 0])
         cut = split(left, tasks_min=self._options.tasks_min, records_max=self._options.records_per_task_max)

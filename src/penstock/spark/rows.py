@@ -10,7 +10,7 @@ from penstock.foundation.errors import CorruptMessage
 from penstock.records.arrow import ArrowRows
 from penstock.records.batch import check_batch
 from penstock.spark.errors import BadSchema
-from penstock.spark.fetching import Answer, Fetching, FetchPlan, damaged
+from penstock.spark.span_fetch import Answer, Fetching, FetchPlan, damaged
 
 BATCH_BYTES: Final = 4 << 20
 """What the records of one Arrow batch take, unless a single batch of the log takes more."""

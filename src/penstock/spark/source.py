@@ -45,13 +45,13 @@ class PenstockDataSource(DataSource):
             return StreamReader(options, _columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from penstock.spark.writing import batch_writer
+        from penstock.spark.writer import batch_writer
 
         with plainly():
             return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from penstock.spark.writing import stream_writer
+        from penstock.spark.writer import stream_writer
 
         with plainly():
             return stream_writer(self.options, schema, overwrite)

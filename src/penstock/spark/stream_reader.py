@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
-from penstock.spark import edges
+from penstock.spark import offset_bounds
 from penstock.spark.driver import Driver, Partitions
 from penstock.spark.errors import BadCheckpoint, plainly
-from penstock.spark.planning import Span, share_out, split
 from penstock.spark.positions import Positions, read_positions, write_positions
 from penstock.spark.read_options import ReadOptions
+from penstock.spark.read_plan import Span, share_out, split
 from penstock.spark.reader import SpanPartition, read_partition
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802
         with plainly():
             names = list(self.driver.partitions())
-            return write_positions(edges.initial(self.driver, self._options, names))
+            return write_positions(offset_bounds.initial(self.driver, self._options, names))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._is_available_now = True
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield Span(name, at, last)
 
     def _lose(self, what: str, left: str) -> None:
-        edges.report_loss(self._options, what, left)
+        offset_bounds.report_loss(self._options, what, left)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._columns, partition)

@@ -20,8 +20,8 @@ from penstock.cluster.queues import (
 from penstock.sqs import errors, limits
 from penstock.sqs.errors import INVALID_ATTRIBUTE_NAME, INVALID_ATTRIBUTE_VALUE, SqsError
 from penstock.sqs.limits import Span
-from penstock.sqs.naming import name_in_arn
 from penstock.sqs.permissions import POLICY, check_policy
+from penstock.sqs.queue_names import name_in_arn
 
 FullName = Callable[[str], str | None]
 FIFO_QUEUE: Final = "FifoQueue"

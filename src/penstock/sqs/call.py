@@ -17,7 +17,8 @@ from penstock.sqs.checks import Params
 from penstock.sqs.codecs import JSON, Codec
 from penstock.sqs.limits import FULL_NAME_CHARS_MAX, TRACE_CHARS_MAX
 from penstock.sqs.namespaces import Namespace, is_account, is_region, owner_of
-from penstock.sqs.naming import (
+from penstock.sqs.permissions import POLICY, SHARED_ACTIONS
+from penstock.sqs.queue_names import (
     ACCOUNT,
     REGION,
     ArnParts,
@@ -27,7 +28,6 @@ from penstock.sqs.naming import (
     split_url,
     url_of,
 )
-from penstock.sqs.permissions import POLICY, SHARED_ACTIONS
 
 T = TypeVar("T")
 Result = dict[str, Any] | None

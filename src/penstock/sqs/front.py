@@ -19,9 +19,9 @@ from penstock.security.credentials import AccessKey, Credentials
 from penstock.security.errors import AccessDenied
 from penstock.security.sigv4 import Verifier
 from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
-from penstock.sqs.answering import answer_later
 from penstock.sqs.call import Call, Endpoint, Outcome, Pending, Result
 from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
+from penstock.sqs.deferred_answers import answer_later
 from penstock.sqs.errors import (
     INVALID_ACTION,
     INVALID_REQUEST,
@@ -31,9 +31,9 @@ from penstock.sqs.errors import (
     translate,
 )
 from penstock.sqs.limits import FULL_NAME_CHARS_MAX
-from penstock.sqs.naming import is_queue_path
+from penstock.sqs.queue_names import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
-from penstock.sqs.tally import PEEK, UNKNOWN, Tally
+from penstock.sqs.request_counts import PEEK, UNKNOWN, Tally
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from penstock.sqs import errors
 from penstock.sqs.call import Call
 from penstock.sqs.errors import RESOURCE_NOT_FOUND
 from penstock.sqs.limits import HANDLE_CHARS_MAX
-from penstock.sqs.naming import parts_of_arn
+from penstock.sqs.queue_names import parts_of_arn
 
 
 def queue_at(call: Call, parameter: str, arn: str) -> Queue:

@@ -12,7 +12,7 @@ import re
 from typing import Final, NamedTuple
 
 from penstock.cluster.queues import Queue
-from penstock.sqs.naming import ACCOUNT, FIFO_SUFFIX
+from penstock.sqs.queue_names import ACCOUNT, FIFO_SUFFIX
 
 _ACCOUNT_ID: Final = re.compile(r"[0-9]{12}")
 _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")

@@ -6,7 +6,7 @@ and listens at a loopback address serves it. https://docs.localstack.cloud/aws/s
 
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.queues.peeking import Peek, Peeked
+from penstock.broker.queues.peek import Peek, Peeked
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
 from penstock.foundation.steps import Steps
@@ -17,8 +17,8 @@ from penstock.sqs.codecs import JSON, PEEK_JSON, QUERY_XML, Codec
 from penstock.sqs.errors import INVALID_REQUEST, SqsError
 from penstock.sqs.json_codec import TARGET_PREFIX
 from penstock.sqs.message_attributes import Filter
-from penstock.sqs.naming import name_in_url
-from penstock.sqs.receiving import AttributeSelection, shown_message
+from penstock.sqs.queue_names import name_in_url
+from penstock.sqs.received_message import AttributeSelection, shown_message
 from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, VISIBLE
 
 PATH: Final = "/_aws/sqs/messages"

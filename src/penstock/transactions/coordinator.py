@@ -12,7 +12,8 @@ from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import GROUPS_TOPIC, TopicPartition
 from penstock.foundation.timers import Timers
-from penstock.transactions import joining, sets
+from penstock.transactions import add_partitions, commit_sets
+from penstock.transactions.add_partitions import code_for_client
 from penstock.transactions.commands import (
     AddOffsets,
     CommitPreparedSet,
@@ -22,15 +23,14 @@ from penstock.transactions.commands import (
     MarkersWritten,
     WriteMarkers,
 )
-from penstock.transactions.describing import describe, listing
+from penstock.transactions.description import describe, listing
 from penstock.transactions.draft import Draft
-from penstock.transactions.ending import UNCHANGED, end
+from penstock.transactions.end import UNCHANGED, end
 from penstock.transactions.errors import NeedsProducerId
-from penstock.transactions.initialising import check_request, initialise
-from penstock.transactions.joining import code_for_client
-from penstock.transactions.queries import Queries, forgotten
+from penstock.transactions.init_producer_id import check_request, initialise
 from penstock.transactions.records import DECIDED, TRANSACTION, TransactionKey
 from penstock.transactions.settings import TransactionSettings
+from penstock.transactions.spark_queries import Queries, forgotten
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction, tombstone
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -78,7 +78,7 @@ class TransactionCoordinator:
         draft = Draft(self.transactions, self.queries)
         match command:
             case JoinTransaction():
-                value: Any = joining.join(
+                value: Any = add_partitions.join(
                     draft,
                     command.transactional_id,
                     command.producer,
@@ -98,7 +98,7 @@ class TransactionCoordinator:
             case Ask():
                 value = self._asked(draft, command, now_ms)
             case CommitPreparedSet():
-                value = sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
+                value = commit_sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
             case _:
                 raise InvalidRequest(f"the transaction coordinator takes no {type(command).__name__}")
         return self._decision(draft, Reply(ticket=ticket, value=value))
@@ -107,13 +107,13 @@ class TransactionCoordinator:
         body = ask.body
         match body:
             case AddPartitionsToTxnRequest():
-                asked = joining.transactions_of(body, ask.version)
-                results = [joining.answer(draft, wanted, ask.version, now_ms) for wanted in asked]
-                return joining.response(results, ask.version)
+                asked = add_partitions.transactions_of(body, ask.version)
+                results = [add_partitions.answer(draft, wanted, ask.version, now_ms) for wanted in asked]
+                return add_partitions.response(results, ask.version)
             case EndTxnRequest():
                 return _end(draft, ask, NO_PRODUCER, now_ms)
             case CommitSetRequest():
-                return sets.answer(draft, self.queries, body, now_ms)
+                return commit_sets.answer(draft, self.queries, body, now_ms)
             case DescribeTransactionsRequest():
                 states = [describe(name, self.transactions.get(name)) for name in body.transactional_ids]
                 return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
@@ -313,7 +313,7 @@ def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsTo
     """The group's offsets are a partition of the transaction like any other."""
     request, code = command.ask.body, ErrorCode.NONE
     try:
-        joining.add(
+        add_partitions.add(
             draft,
             request.transactional_id,
             ProducerKey(request.producer_id, request.producer_epoch),

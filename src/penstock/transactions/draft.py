@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.foundation.decision import StateRecord
-from penstock.transactions.queries import Queries
+from penstock.transactions.spark_queries import Queries
 from penstock.transactions.transaction import Transaction
 
 RECORD_BYTES: Final = 32

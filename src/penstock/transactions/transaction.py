@@ -44,7 +44,7 @@ class Transaction(NamedTuple):
     previous_producer_id: int = NO_PRODUCER
     """The producer id before this one, whose epochs were used up: who comes under it may have missed the answer."""
     last_epoch: int = NO_EPOCH
-    """The epoch that the present producer had before, as long as it may not know of this one; see ending.py."""
+    """The epoch that the present producer had before, as long as it may not know of this one; see end.py."""
     next_producer: ProducerKey | None = None
     """Who the producer is once its markers are written, if the epochs of its id are used up."""
 
@@ -125,7 +125,7 @@ class Transaction(NamedTuple):
         )
 
     def committed_with_others(self, now_ms: int) -> "Transaction":
-        """It is committed by who decides for many at once (sets.py). Its own producer is shut out."""
+        """It is committed by who decides for many at once (commit_sets.py). Its own producer is shut out."""
         return self._step(
             State.PREPARE_COMMIT,
             now_ms,

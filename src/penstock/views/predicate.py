@@ -13,7 +13,7 @@ from penstock.records import kernel
 from penstock.records.columns import Columns
 from penstock.records.layout import Buffer
 from penstock.views.nodes import ORDER, all_of, compiled
-from penstock.views.parsing import parse
+from penstock.views.parser import parse
 from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
 from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.steps import Steps
+from penstock.wire.codegen import TooManyElements
 from penstock.wire.decoders import Decoder, SlicedDecoder, make_decoder, make_sliced_decoder
 from penstock.wire.encoders import UNBOUNDED, Encoder, SlicedEncoder, make_encoder, make_sliced_encoder
 from penstock.wire.schema import Buffer, versioned
-from penstock.wire.source import TooManyElements
 
 T = TypeVar("T")
 

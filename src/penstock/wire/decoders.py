@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.foundation.steps import Steps
+from penstock.wire.codegen import FIXED, SourceWriter
 from penstock.wire.schema import Buffer, Field, carries_records, fields_of
-from penstock.wire.source import FIXED, SourceWriter
 from penstock.wire.varint import TAGS_MAX, read_uvarint_tail, skip_tagged_fields
 
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]

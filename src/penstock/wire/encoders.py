@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.foundation.steps import Steps
+from penstock.wire.codegen import FIXED, SourceWriter
 from penstock.wire.schema import Buffer, Field
-from penstock.wire.source import FIXED, SourceWriter
 from penstock.wire.varint import UVARINT, uvarint
 
 Encoder = Callable[[Any, list[Buffer], int], None]

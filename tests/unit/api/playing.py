@@ -5,16 +5,16 @@ from typing import Any
 
 from confluent_kafka import Message as Arrived
 
-from penstock.api.commits import Commits, CommitsAfter, CommitsBefore, NoCommits
-from penstock.api.encoding import Encoded
+from penstock.api.core.commits import Commits, CommitsAfter, CommitsBefore, NoCommits
+from penstock.api.core.encoding import Encoded
+from penstock.api.core.exactly_once import CommitsWithin
+from penstock.api.core.feed import Feed
+from penstock.api.core.handled import Handling
+from penstock.api.core.loop_options import LoopOptions
+from penstock.api.core.message import Message
+from penstock.api.core.progress import Offsets, Progress
+from penstock.api.core.settings import Settings
 from penstock.api.errors import ApiError, SubscribeFailed, TransactionAborted
-from penstock.api.exactly_once import CommitsWithin
-from penstock.api.feed import Feed
-from penstock.api.handled import Handling
-from penstock.api.loop_options import LoopOptions
-from penstock.api.message import Message
-from penstock.api.progress import Offsets, Progress
-from penstock.api.settings import Settings
 from penstock.foundation.ids import TopicPartition
 from tests.simulation.clock import FakeClock
 

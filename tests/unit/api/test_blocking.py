@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from penstock.api.blocking import BlockingCalls, CallTimedOut
+from penstock.api.core.blocking import BlockingCalls, CallTimedOut
 
 SOON_S = 0.01
 PATIENCE_S = 60.0

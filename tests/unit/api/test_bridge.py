@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.api.bridge import Worker, completed
+from penstock.api.aio.bridge import Worker, completed
 from penstock.api.errors import Closed
 
 PATIENCE_S = 90.0

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.encoding import JSON, TEXT, encode, encode_value, time_ms
+from penstock.api.core.encoding import JSON, TEXT, encode, encode_value, time_ms
+from penstock.api.core.message import Outgoing
 from penstock.api.errors import InvalidArgument, InvalidValue
-from penstock.api.message import Outgoing
 from penstock.foundation.codes import ErrorCode
 
 JSON_VALUES = st.recursive(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.encoding import encode
+from penstock.api.core.encoding import encode
+from penstock.api.core.message import Message, Outgoing
 from penstock.api.errors import PublishFailed
-from penstock.api.message import Message, Outgoing
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 from tests.examples import examples

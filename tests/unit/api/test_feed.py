@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
+from penstock.api.core.handled import Handling, SqliteHandled
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
-from penstock.api.handled import Handling, SqliteHandled
 from penstock.foundation.codes import ErrorCode
 
 from .playing import OTHER, PLACE, Stage, arrived

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.api.core.handled import TRIM_EVERY, SqliteHandled, default_path, handling
+from penstock.api.core.message import Message
 from penstock.api.errors import InvalidArgument, InvalidValue
-from penstock.api.handled import TRIM_EVERY, SqliteHandled, default_path, handling
-from penstock.api.message import Message
 from tests.simulation.clock import FakeClock
 
 

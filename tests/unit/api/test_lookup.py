@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.api.core.cluster_lookup import From, Topics, Wanted, placed, start_of
 from penstock.api.errors import InvalidArgument, SubscribeFailed
-from penstock.api.lookup import From, Topics, Wanted, placed, start_of
 from penstock.client.offsets import Origin, Range, Start
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from penstock.api.core.message import Message
 from penstock.api.errors import InvalidValue
-from penstock.api.message import Message
 
 
 def message(value: bytes | None = b"", **fields: Any) -> Message:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.api.encoding import Encoded
-from penstock.api.holding import HoldingTopics
-from penstock.api.outlet import Outlet
-from penstock.api.settings import Settings
+from penstock.api.core.delay_topics import HoldingTopics
+from penstock.api.core.encoding import Encoded
+from penstock.api.core.outlet import Outlet
+from penstock.api.core.settings import Settings
 
 NOBODY = "127.0.0.1:1"
 NOWHERE = HoldingTopics(lambda topic, name: "false")

@@ -1,8 +1,8 @@
 import pytest
 
+from penstock.api.core.message import Message, Outgoing
+from penstock.api.core.transformation import Route, Work
 from penstock.api.errors import InvalidArgument
-from penstock.api.message import Message, Outgoing
-from penstock.api.processing import Route, Work
 
 READ = Message(topic="in", partition=0, offset=7, timestamp_ms=1, key=b"42", value=b"read", headers=())
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.progress import Progress, Track
+from penstock.api.core.progress import Progress, Track
 from penstock.foundation.ids import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

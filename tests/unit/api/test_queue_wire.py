@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.durations import seconds_of, whole_seconds
+from penstock.api.core.durations import seconds_of, whole_seconds
+from penstock.api.core.job import OutgoingJob
+from penstock.api.core.queue_wire import Entry, entry_of, explain, portions, read_attributes, read_message
+from penstock.api.core.queue_worker import WorkPlan
 from penstock.api.errors import (
     ApiError,
     InvalidArgument,
@@ -20,9 +23,6 @@ from penstock.api.errors import (
     QueueFailed,
     UnknownQueue,
 )
-from penstock.api.job import OutgoingJob
-from penstock.api.queue_wire import Entry, entry_of, explain, portions, read_attributes, read_message
-from penstock.api.working import WorkPlan
 from penstock.client.errors import ConnectionFailed
 from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, SqsRefused
 from penstock.foundation.errors import PenstockError

@@ -1,7 +1,6 @@
 import pytest
 
-from penstock.api.errors import InvalidArgument
-from penstock.api.settings import (
+from penstock.api.core.settings import (
     LINGER_MANY_MS,
     Delivery,
     Settings,
@@ -11,6 +10,7 @@ from penstock.api.settings import (
     producer_config,
     transactional_config,
 )
+from penstock.api.errors import InvalidArgument
 
 SETTINGS = Settings(servers="a:1,b:2", timeout_s=7)
 

@@ -7,7 +7,7 @@ from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import Peers
-from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.transactions.producer_ids import ProducerIds
 
 from ..replication.worlds import NODE, World
 

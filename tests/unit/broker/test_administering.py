@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.administering import RequestTimedOut, within
+from penstock.broker.partition_lookup import RequestTimedOut, within
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.foundation.codes import ErrorCode

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.asking import Gathering
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import Gathering
 from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.express_commit import SHAPES_MAX, VERSIONS, ExpressCommit
+from penstock.broker.fastpath.offset_commit import SHAPES_MAX, VERSIONS, ExpressCommit
 from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import Repeated
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.offsets import Committed
+from penstock.groups.offsets.committed import Committed
 from penstock.network.connection import KafkaConnection
 from penstock.node import Node
 from penstock.records.batch import batches

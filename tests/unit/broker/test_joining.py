@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.joining import TRIES_MAX, find_joining, join
+from penstock.broker.transactions.add_partitions import TRIES_MAX, find_joining, join
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError

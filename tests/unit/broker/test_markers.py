@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.markers import RETRY_S, Markers
+from penstock.broker.transactions.markers import RETRY_S, Markers
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey

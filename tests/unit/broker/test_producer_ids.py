@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from penstock.broker.call import Call
-from penstock.broker.handlers.init_producer_id import init_producer_id
-from penstock.broker.producer_ids import BLOCK, ProducerIds
+from penstock.broker.handlers import init_producer_id
+from penstock.broker.transactions.producer_ids import BLOCK, ProducerIds
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.foundation.codes import ErrorCode

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.express import ExpressFetch
+from penstock.broker.fastpath.produce_and_fetch import ExpressFetch
 from penstock.broker.handlers.describe_producers import describe_producers
 from penstock.broker.handlers.fetch import fetch
 from penstock.broker.handlers.list_offsets import list_offsets

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.share_partition import ACCEPT, RELEASE, RENEW, acquired_records, check_acknowledged, runs_of
+from penstock.broker.share.partition import ACCEPT, RELEASE, RENEW, acquired_records, check_acknowledged, runs_of
 from penstock.foundation.errors import InvalidRequest
 from penstock.queues.commands import Acquired
 from penstock.wire.messages.share_fetch import AcknowledgementBatch

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.queues.reading import Window
-from penstock.broker.share_partition import SharePartition
-from penstock.broker.share_terms import Terms
+from penstock.broker.queues.message_reader import Window
+from penstock.broker.share.delivery_terms import Terms
+from penstock.broker.share.partition import SharePartition
 from penstock.foundation.ids import TopicPartition
 from penstock.queues.commands import Acquired, Fresh
 from penstock.queues.settings import DeliverySettings

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.share_sessions import (
+from penstock.broker.share.sessions import (
     SESSION_PARTITIONS_MAX,
     InvalidShareSessionEpoch,
     SessionKey,

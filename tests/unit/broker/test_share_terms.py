@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.configs import Configs
-from penstock.broker.share_terms import Terms, TermsTable
+from penstock.broker.share.delivery_terms import Terms, TermsTable
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import InvalidRequest

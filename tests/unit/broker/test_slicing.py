@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from penstock.broker.broker import Broker
-from penstock.broker.slicing import STEP_MASK, in_turns, make_answer, paced
+from penstock.broker.sliced_answers import STEP_MASK, in_turns, make_answer, paced
 from penstock.foundation.steps import Steps
 from penstock.foundation.time_slices import SLICE_S
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.fetch import fetch
-from penstock.broker.views import fetching, scanning
+from penstock.broker.views import scan, view_fetch
 from penstock.cluster.administration import create_view, delete_topic
 from penstock.cluster.views import View
 from penstock.foundation import time_slices
@@ -129,8 +129,8 @@ async def test_a_reader_that_waits_in_vain_is_moved_on_when_its_time_is_up(tmp_p
 
 
 async def test_one_fetch_looks_at_so_much_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "CHUNK_BYTES", 2000)
-    monkeypatch.setattr(fetching, "SCAN_BYTES_MAX", 5000)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(view_fetch, "SCAN_BYTES_MAX", 5000)
     async with desk_at(tmp_path) as desk:
         for _ in range(100):
             desk.write(*[b"us"] * 10)

@@ -17,7 +17,7 @@ from penstock.client.producer import Producer
 from penstock.client.retry import Backoff
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import Defaults, NewTopic, plan_create
+from penstock.cluster.topic_changes import Defaults, NewTopic, plan_create
 from penstock.coordination.store import ABSENT, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition

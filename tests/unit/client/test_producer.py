@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client.accumulator import UNKNOWN_OFFSET, Published
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.consumer import Consumer
 from penstock.client.errors import ServerError
-from penstock.client.lane import UNKNOWN_OFFSET, Published
 from penstock.client.offsets import Origin, Start, ranges, resolve
 from penstock.client.partitioner import partition_of_key
 from penstock.client.producer import Acks, Producer, ProducerClosed, ProducerSettings

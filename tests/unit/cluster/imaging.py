@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.cluster import keys
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place
-from penstock.cluster.topics import Defaults, NewTopic, plan_create
+from penstock.cluster.topic_changes import Defaults, NewTopic, plan_create
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
 from penstock.foundation.ids import INTERNAL_TOPICS
 

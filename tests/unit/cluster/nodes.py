@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 from penstock.cluster import keys
 from penstock.cluster.administration import create_topic
-from penstock.cluster.controlling import Controlling
+from penstock.cluster.controller_task import Controlling
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
-from penstock.cluster.topics import Defaults, NewTopic
+from penstock.cluster.topic_changes import Defaults, NewTopic
 from penstock.coordination.store import Put
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.errors import PenstockError

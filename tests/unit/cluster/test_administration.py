@@ -14,11 +14,11 @@ from penstock.cluster.administration import (
     grow_topic,
     reassign,
 )
-from penstock.cluster.balancing import plan_rebalance
 from penstock.cluster.elections import Election
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.cluster.reassignment import ongoing
-from penstock.cluster.topics import OPERATIONS_MAX, Defaults, NewTopic
+from penstock.cluster.rebalance_plans import plan_rebalance
+from penstock.cluster.topic_changes import OPERATIONS_MAX, Defaults, NewTopic
 from penstock.coordination.store import StoreUnavailable
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (

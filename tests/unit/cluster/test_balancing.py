@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.balancing import Move, plan_drain, plan_rebalance, plan_replication
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place, Topic
 from penstock.cluster.placement import Replicas, crowding, place_replicas
+from penstock.cluster.rebalance_plans import Move, plan_drain, plan_rebalance, plan_replication
 from penstock.foundation.errors import InvalidReplicationFactor
 
 TOPIC_IDS = st.binary(min_size=16, max_size=16)

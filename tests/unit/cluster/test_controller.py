@@ -11,7 +11,7 @@ from penstock.cluster.controller import Controller, ControllerSettings, Orders
 from penstock.cluster.image import NO_LEADER, PartitionState, Place
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.cluster.registration import plan_leaving, plan_take_control
-from penstock.cluster.topics import OPERATIONS_MAX, Defaults, NewTopic, next_create, plan_delete
+from penstock.cluster.topic_changes import OPERATIONS_MAX, Defaults, NewTopic, next_create, plan_delete
 from penstock.coordination.store import Check, Conflict, Put
 from penstock.foundation.errors import PenstockError
 

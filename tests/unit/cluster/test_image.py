@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.cluster import keys
 from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Place, Topic
 from penstock.cluster.registration import plan_drained, plan_take_control
-from penstock.cluster.topics import plan_configure, plan_delete, plan_grow
+from penstock.cluster.topic_changes import plan_configure, plan_delete, plan_grow
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 
 from .imaging import DEFAULTS, Table, table_with_brokers

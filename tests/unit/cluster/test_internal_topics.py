@@ -4,9 +4,9 @@ import pytest
 
 from penstock.cluster.image import Topic
 from penstock.cluster.internal_topics import check_configs, find_faults
-from penstock.cluster.queueing import topic_for
+from penstock.cluster.queue_changes import topic_for
 from penstock.cluster.queues import NameTaken
-from penstock.cluster.topics import NewTopic, check_may_share, plan_configure, plan_create, plan_growth
+from penstock.cluster.topic_changes import NewTopic, check_may_share, plan_configure, plan_create, plan_growth
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
 

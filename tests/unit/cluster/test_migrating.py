@@ -9,8 +9,8 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.image import PartitionState
-from penstock.cluster.migrating import CannotMigrate, Migration
 from penstock.cluster.registration import WrongCluster
+from penstock.cluster.store_migration import CannotMigrate, Migration
 from penstock.coordination.embedded import EmbeddedStore, Seal, StoreMoved
 from penstock.coordination.store import ABSENT, Conflict, Op, Put, StoreUnavailable
 from penstock.coordination.stores import open_embedded, open_store

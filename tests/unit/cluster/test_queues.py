@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.cluster.queueing import find_queue, plan_queue, queue_of, queues_on, sources_of, topic_for
+from penstock.cluster.queue_changes import find_queue, plan_queue, queue_of, queues_on, sources_of, topic_for
 from penstock.cluster.queues import (
     ALLOW_ALL,
     BY_QUEUE,

@@ -11,7 +11,7 @@ from penstock.cluster.administration import create_topic
 from penstock.cluster.identity import NotOurs
 from penstock.cluster.image import NO_LEADER, ClusterImage, Place
 from penstock.cluster.registration import WrongCluster
-from penstock.cluster.topics import Defaults, NewTopic
+from penstock.cluster.topic_changes import Defaults, NewTopic
 from penstock.node import Address, Node, NodeSettings
 
 TOPIC_ID = b"\7" * 16

@@ -2,9 +2,9 @@
 
 from penstock.client.cluster_admin import BrokerInfo, Reassignment
 from penstock.client.metadata import NO_NODE, PartitionInfo, TopicInfo
-from penstock.cluster.balancing import Move, plan_drain, plan_leaders, plan_rebalance, throttled_replicas
 from penstock.cluster.image import ClusterImage, PartitionState, Place
 from penstock.cluster.placement import closed_brokers, open_brokers
+from penstock.cluster.rebalance_plans import Move, plan_drain, plan_leaders, plan_rebalance, throttled_replicas
 from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import examine, image_of
 from penstock.foundation.ids import TopicPartition

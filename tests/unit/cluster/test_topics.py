@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import (
+from penstock.cluster.topic_changes import (
     RESERVED_OFFSETS,
     Defaults,
     NewTopic,

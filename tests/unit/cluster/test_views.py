@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
-from penstock.cluster.topics import plan_delete
+from penstock.cluster.topic_changes import plan_delete
 from penstock.cluster.views import VIEWS_PER_TOPIC_MAX, TooManyViews, View, plan_drop, plan_touch, plan_view, views_on
 from penstock.coordination.store import Conflict
 from penstock.foundation.errors import InvalidTopic, TopicExists, UnknownTopicOrPartition

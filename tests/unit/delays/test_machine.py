@@ -7,7 +7,7 @@ import pytest
 from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Message, Rewind, Take
 from penstock.delays.entries import BEGAN, COPIED, FIRED, Rank, message_key
 from penstock.delays.machine import DamagedDelays, DelayMachine
-from penstock.delays.shelf import MemoryShelf
+from penstock.delays.run_storage import MemoryShelf
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.records.batch import read_header
 from penstock.records.build import build_pairs

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.delays.entries import Entry, Rank, hash_of
 from penstock.delays.pending import Pending
-from penstock.delays.shelf import MemoryShelf
+from penstock.delays.run_storage import MemoryShelf
 
 LAST = Rank(2**62, 2**62)
 

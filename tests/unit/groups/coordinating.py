@@ -10,7 +10,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.foundation.settings import Table
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
 from penstock.wire.messages.heartbeat import HeartbeatRequest

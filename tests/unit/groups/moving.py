@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.foundation.errors import PenstockError
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_members import Member
-from penstock.groups.embedded import read_assignment
+from penstock.groups.classic.consumer_protocol import read_assignment
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.members import Member
 from penstock.wire.codec import encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.messages.consumer_group_heartbeat import (

@@ -8,7 +8,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import Decision, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import TopicsChanged
-from penstock.groups.share import ShareGroup
+from penstock.groups.share.group import ShareGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 from .coordinating import GROUP, World, image_of, topic_of

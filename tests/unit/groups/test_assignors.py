@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.steps import run_steps
-from penstock.groups import assignors
-from penstock.groups.assignors import Partitions, Shares, Subscriber
-from penstock.groups.consumer_members import TopicIdPartition
+from penstock.groups.consumer import assignors
+from penstock.groups.consumer.assignors import Partitions, Shares, Subscriber
+from penstock.groups.consumer.members import TopicIdPartition
 from tests.examples import examples
 
 A, B, C = (letter.encode() * 16 for letter in "ABC")

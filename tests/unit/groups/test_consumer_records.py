@@ -6,10 +6,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import StateRecord
-from penstock.groups import consumer_records, records
-from penstock.groups.consumer_members import Member, MemberState, TopicIdPartition
-from penstock.groups.consumer_records import KINDS
-from penstock.groups.consumer_state import GroupState
+from penstock.groups import records
+from penstock.groups.consumer import records as consumer_records
+from penstock.groups.consumer.members import Member, MemberState, TopicIdPartition
+from penstock.groups.consumer.records import KINDS
+from penstock.groups.consumer.state import GroupState
 from penstock.groups.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer_errors import FencedMemberEpoch, UnreleasedInstanceId
+from penstock.groups.consumer.errors import FencedMemberEpoch, UnreleasedInstanceId
 from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, UnknownMemberId
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming

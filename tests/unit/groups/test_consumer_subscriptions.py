@@ -7,7 +7,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRegularExpression
 from penstock.foundation.patterns import PATTERN_CHARS_MAX
 from penstock.groups import records
-from penstock.groups.subscriptions import Patterns, TopicPattern, metadata_hash
+from penstock.groups.consumer.subscriptions import Patterns, TopicPattern, metadata_hash
 from penstock.wire.state import kind_of
 from tests.simulation.consumer_machine import image_of, targets_in_pieces, topic_of
 

@@ -10,9 +10,9 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.groups import records
+from penstock.groups.classic.subscribed_topics import subscribed_topics
 from penstock.groups.commands import TopicsChanged
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.subscribed import subscribed_topics
+from penstock.groups.consumer.group import ConsumerGroup
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups import records
+from penstock.groups.classic.membership import State
 from penstock.groups.commands import TopicsChanged
-from penstock.groups.membership import State
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 
 from .coordinating import (

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.groups.consumer_members import TopicIdPartition
-from penstock.groups.embedded import places_in, read_assignment, read_subscription, write_assignment
+from penstock.groups.classic.consumer_protocol import places_in, read_assignment, read_subscription, write_assignment
+from penstock.groups.consumer.members import TopicIdPartition
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolSubscription
 
 from .coordinating import image_of, topic_of

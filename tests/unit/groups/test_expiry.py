@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.groups import expiry
+from penstock.groups.offsets import expiration
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 
 from .coordinating import (
@@ -163,7 +163,7 @@ def test_what_cannot_be_persisted_is_found_again() -> None:
 
 
 def test_a_look_at_many_groups_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "SWEEP_OFFSETS", 3)
+    monkeypatch.setattr(expiration, "SWEEP_OFFSETS", 3)
     world = World()
     for number in range(10):
         world.call(commit_of({0: 1}, group_id=f"group-{number}"), 9)

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups import membership
+from penstock.groups.classic import membership
 from penstock.groups.commands import HungUp
 from penstock.wire.codec import encode_bytes
 

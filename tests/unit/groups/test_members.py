@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.groups.members import Member, Protocols, Roster
+from penstock.groups.classic.members import Member, Protocols, Roster
 from penstock.groups.records import MemberMetadata
 
 

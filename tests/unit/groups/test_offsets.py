@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.commands import TopicsChanged
-from penstock.groups.offsets import Committed
+from penstock.groups.offsets.committed import Committed
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -8,7 +8,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import Ask
-from penstock.groups.recommitting import PARTITIONS_MAX, Recommit, Said
+from penstock.groups.offsets.repeated_commit import PARTITIONS_MAX, Recommit, Said
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
 from penstock.wire.messages.offset_commit import (

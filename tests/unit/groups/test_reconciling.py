@@ -6,9 +6,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer_errors import FencedMemberEpoch
-from penstock.groups.consumer_members import MemberState, Standing, TopicIdPartition
-from penstock.groups.reconciling import Course, reconcile
+from penstock.groups.consumer.errors import FencedMemberEpoch
+from penstock.groups.consumer.members import MemberState, Standing, TopicIdPartition
+from penstock.groups.reconciliation import Course, reconcile
 
 TOPIC, OTHER = b"T" * 16, b"O" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = (

@@ -9,15 +9,15 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.steps import run_steps
-from penstock.groups import share_assignor
-from penstock.groups.assignors import Partitions, Shares, Subscriber
-from penstock.groups.consumer_members import TopicIdPartition
+from penstock.groups.consumer.assignors import Partitions, Shares, Subscriber
+from penstock.groups.consumer.members import TopicIdPartition
+from penstock.groups.share import assignor
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 
 def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
-    return run_steps(share_assignor.assign_simple(subscribers, partitions))
+    return run_steps(assignor.assign_simple(subscribers, partitions))
 
 
 def _members(count: int, *topics: bytes) -> list[Subscriber]:

@@ -8,8 +8,8 @@ from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import StateRecord
 from penstock.groups.commands import AddCompanions
-from penstock.groups.share import SOON_MS
-from penstock.groups.share_records import KINDS
+from penstock.groups.share.group import SOON_MS
+from penstock.groups.share.records import KINDS
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.state import kind_of, read_key, read_value
 

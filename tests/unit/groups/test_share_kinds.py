@@ -7,7 +7,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import DeliveryDropped, DropAtLeaders, DropDelivery, FindDelivery, NoteDelivery
-from penstock.groups.share import ShareGroup
+from penstock.groups.share.group import ShareGroup
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest

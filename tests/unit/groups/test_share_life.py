@@ -8,7 +8,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import DeliveryDropped, DropDelivery
-from penstock.groups.share import ShareGroup
+from penstock.groups.share.group import ShareGroup
 from tests.simulation.consumer_machine import targets_in_pieces
 
 from .coordinating import GROUP

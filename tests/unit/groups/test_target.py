@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups import consumer
-from penstock.groups.target import is_large
+from penstock.groups.consumer import group as consumer_group
+from penstock.groups.consumer.target import is_large
 from tests.simulation.consumer_machine import targets_in_pieces
 from tests.unit.groups.consuming import Consuming
 from tests.unit.groups.share_world import Sharing
@@ -123,7 +123,7 @@ def test_a_group_is_large_by_its_members_its_topics_and_their_partitions() -> No
 
 
 def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer, "EXPRESSIONS_MAX", 2)
+    monkeypatch.setattr(consumer_group, "EXPRESSIONS_MAX", 2)
     group = Consuming()
     for number, text in enumerate(("a", "b", "a")):
         group.join(f"m{number}", subscribed_topic_regex=text)
@@ -135,7 +135,7 @@ def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch
 
 
 def test_members_subscribe_to_so_many_topics_by_name_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer, "NAMES_MAX", 3)
+    monkeypatch.setattr(consumer_group, "NAMES_MAX", 3)
     group = Consuming()
     group.join("m1", "a", "b")
     group.join("m2", "a")

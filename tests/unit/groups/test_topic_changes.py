@@ -6,7 +6,7 @@ from penstock.foundation.decision import NO_PRODUCER, Decision
 from penstock.groups.commands import RemoveOffsets, TopicsChanged
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.errors import GroupIdNotFound
-from penstock.groups.offsets import Committed
+from penstock.groups.offsets.committed import Committed
 from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE
 from tests.unit.groups.coordinating import image_of, settings_of, topic_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups import records
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.group import ClassicGroup
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.list_groups import ListGroupsRequest

@@ -13,8 +13,8 @@ from penstock.foundation.errors import CorruptMessage, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
-from penstock.replication.following import Following
-from penstock.replication.serving import epoch_divergence
+from penstock.replication.follower import Following
+from penstock.replication.follower_fetch import epoch_divergence
 from penstock.wire.messages.fetch import FetchPartition
 from tests.simulation.disk import FakeDisk, Killed
 

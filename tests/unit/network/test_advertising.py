@@ -6,7 +6,7 @@ import pytest
 
 from penstock.foundation.address import Address
 from penstock.foundation.machine import reachable_host
-from penstock.network.advertising import advertised
+from penstock.network.advertised_address import advertised
 
 HERE = reachable_host()
 

@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 from penstock.network.cluster_metrics import ClusterMetrics
 from penstock.network.exposition import PACE, SAMPLES_MAX, LargeGauge, text_pieces
 from penstock.network.metrics import Metrics
-from penstock.replication.keeper import IsrKeeper
+from penstock.replication.isr_maintenance import IsrKeeper
 from penstock.replication.throttle import Throttle
 from tests.unit.replication.worlds import NODE, World, world_at
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
-from penstock.network import http, large, large_body
+from penstock.network import http, large_body, large_request
 from penstock.network.http import LARGE_BYTES, PIPELINED_MAX
+from penstock.network.http_endpoints import Site
 from penstock.network.http_listener import HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
-from penstock.network.site import Site
 
 PATIENCE_S = 90
 
@@ -467,7 +467,7 @@ async def test_whoever_is_gone_needs_no_room() -> None:
 
 
 async def test_a_large_body_below_the_minimum_rate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "RATE_S", 0.05)
+    monkeypatch.setattr(large_request, "RATE_S", 0.05)
     monkeypatch.setattr(large_body, "RATE_S", 0.05)
     reasons: list[str] = []
     listener = HttpListener(echo)
@@ -481,12 +481,12 @@ async def test_a_large_body_below_the_minimum_rate_is_refused(monkeypatch: pytes
 
 
 async def test_a_body_that_was_not_asked_for_yet_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "RATE_S", 0.01)
+    monkeypatch.setattr(large_request, "RATE_S", 0.01)
     monkeypatch.setattr(large_body, "RATE_S", 0.01)
     size, gate = 2 * LARGE_BYTES, asyncio.Event()
     looks = 0
 
-    class CountedRate(large.ReceiveRate):
+    class CountedRate(large_request.ReceiveRate):
         def is_slow(self, now_s: float, received_bytes: int) -> bool:
             nonlocal looks
             looks += 1
@@ -502,7 +502,7 @@ async def test_a_body_that_was_not_asked_for_yet_may_take_its_time(monkeypatch: 
         client.send(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
         client.send(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size)
         await _until(lambda: looks > 5)
-        monkeypatch.setattr(large, "RATE_S", 30.0)
+        monkeypatch.setattr(large_request, "RATE_S", 30.0)
         gate.set()
         assert await client.answer() == (200, b"1")
         assert await client.head() == (100, {})

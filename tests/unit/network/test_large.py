@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.image import ClusterImage
 from penstock.network.kafka import KafkaListener
-from penstock.network.large import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, Buffers, LargeRequest
+from penstock.network.large_request import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, Buffers, LargeRequest
 
 
 class Settings(dict[str, int]):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.registry import APIS
-from penstock.network.large import REST_BYTES_MAX
+from penstock.network.large_request import REST_BYTES_MAX
 from penstock.node import Address, Node, NodeSettings
 from penstock.wire.frames import request_frame
 from penstock.wire.keys import ApiKey

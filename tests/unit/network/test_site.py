@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.time_slices import TimeSlices
-from penstock.network.site import Site
+from penstock.network.http_endpoints import Site
 
 SCRAPE = HttpRequest(b"GET", "/metrics", "", {}, b"")
 

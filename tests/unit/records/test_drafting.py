@@ -10,9 +10,9 @@ from penstock.foundation.errors import InvalidRecord, InvalidTimestamp
 from penstock.records import kernel
 from penstock.records.arrow import int_column, row_columns
 from penstock.records.batch import read_client_batch
+from penstock.records.batch_draft import BatchDraft
 from penstock.records.build import Record, read_records
 from penstock.records.compression import Codec
-from penstock.records.drafting import BatchDraft
 
 pytestmark = pytest.mark.usefixtures("twin")
 

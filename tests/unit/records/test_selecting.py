@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.records.batch import batches, check_batch, read_header
 from penstock.records.build import Record, build_batch, control_marker, read_marker, read_records
 from penstock.records.compression import Codec
-from penstock.records.selecting import Selected, hide, mask_without
+from penstock.records.selection import Selected, hide, mask_without
 
 pytestmark = pytest.mark.usefixtures("twin")
 

@@ -11,7 +11,7 @@ from penstock.cluster import keys
 from penstock.cluster.image import Place
 from penstock.coordination.store import Op, Put
 from penstock.replication.isr_changes import IsrChange, due_change
-from penstock.replication.keeper import GROUP, IsrKeeper
+from penstock.replication.isr_maintenance import GROUP, IsrKeeper
 from penstock.replication.leadership import Leadership, ProposedIsr
 from penstock.replication.partition import Partition
 from tests.unit.replication.worlds import NODE, World, world_at

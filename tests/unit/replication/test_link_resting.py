@@ -1,7 +1,7 @@
 """A partition that its leader has refused is not asked for at once, and not much later either."""
 
 from penstock.foundation.codes import ErrorCode
-from penstock.replication.link import REST_MAX_MS, REST_MIN_MS, Link
+from penstock.replication.fetch_link import REST_MAX_MS, REST_MIN_MS, Link
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 from ..log.making import NOW_MS

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.log.log import Log
-from penstock.replication.following import Following
-from penstock.replication.link import Link
+from penstock.replication.fetch_link import Link
+from penstock.replication.follower import Following
 from penstock.replication.partition import Partition
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.simulation.disk import FakeDisk

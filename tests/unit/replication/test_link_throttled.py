@@ -2,7 +2,7 @@
 
 from penstock.cluster.image import PartitionState
 from penstock.foundation.ids import TopicPartition
-from penstock.replication.link import Link
+from penstock.replication.fetch_link import Link
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.cluster import keys
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.coordination.store import Put
-from penstock.replication.links import Links
+from penstock.replication.fetch_links import Links
 from penstock.replication.partition import Partition
 from tests.unit.replication.worlds import NODE, World, world_at
 

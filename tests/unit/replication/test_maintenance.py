@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.topics import RESERVED_OFFSETS
+from penstock.cluster.topic_changes import RESERVED_OFFSETS
 from penstock.foundation.errors import StorageError
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Disk, File, OsDisk

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.topics import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
+from penstock.cluster.topic_changes import Defaults, NewTopic, plan_configure, plan_create, plan_delete, plan_grow
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Op, Put, StoreUnavailable
 from penstock.foundation.ids import INTERNAL_TOPICS

@@ -20,9 +20,9 @@ from penstock.sqs.errors import SqsError
 from penstock.sqs.json_codec import STRINGS_MAX, STRUCTURE_BYTES_MAX
 from penstock.sqs.message_attributes import Filter, from_headers
 from penstock.sqs.move_tasks import read_handle
-from penstock.sqs.naming import name_in_arn, name_in_url
-from penstock.sqs.paging import NAMES_PER_STEP, page_of, page_steps
-from penstock.sqs.receiving import size_of
+from penstock.sqs.pagination import NAMES_PER_STEP, page_of, page_steps
+from penstock.sqs.queue_names import name_in_arn, name_in_url
+from penstock.sqs.received_message import size_of
 from tests.scaling import GROWTH_MAX, cpu_s, growth
 from tests.unit.sqs.test_messages import delivered
 

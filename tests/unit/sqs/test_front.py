@@ -226,10 +226,10 @@ async def test_what_is_received_from_a_queue_that_was_only_just_heard_of_can_be_
 
 
 async def test_very_many_queues_are_listed_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.sqs import paging
+    from penstock.sqs import pagination
     from penstock.sqs.actions import list_queues
 
-    monkeypatch.setattr(paging, "NAMES_PER_STEP", 2)
+    monkeypatch.setattr(pagination, "NAMES_PER_STEP", 2)
     monkeypatch.setattr(list_queues, "NAMES_PER_STEP", 2)
     async with shop_at(tmp_path) as shop:
         front = Front(shop)

@@ -15,8 +15,8 @@ from penstock.sqs import errors
 from penstock.sqs.digests import Attribute, md5_of_attributes, md5_of_body
 from penstock.sqs.errors import SqsError
 from penstock.sqs.message_attributes import Filter, from_headers, read_attributes, shown, to_headers
-from penstock.sqs.receiving import AttributeSelection, shown_message
-from penstock.sqs.sending import read_message, sequence_number, told_of, too_long
+from penstock.sqs.received_message import AttributeSelection, shown_message
+from penstock.sqs.sent_message import read_message, sequence_number, told_of, too_long
 
 ALL = Filter.of(["All"])
 STANDARD = Queue(name="jobs", topic_id=bytes(16))

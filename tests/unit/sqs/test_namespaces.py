@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.sqs.namespaces import Namespace, is_region, owner_of
-from penstock.sqs.naming import ACCOUNT
+from penstock.sqs.queue_names import ACCOUNT
 
 A, DEFAULT = "111122223333", "123456789012"
 

@@ -15,9 +15,9 @@ from penstock.security.errors import AccessDenied, SignatureDoesNotMatch
 from penstock.sqs import errors
 from penstock.sqs.batches import failed, read_entries, result
 from penstock.sqs.errors import SqsError, translate
-from penstock.sqs.naming import account_of, arn_of, check_name, name_in_arn, name_in_url, url_of
-from penstock.sqs.paging import Page, page_steps
-from penstock.sqs.tagging import check_tags
+from penstock.sqs.pagination import Page, page_steps
+from penstock.sqs.queue_names import account_of, arn_of, check_name, name_in_arn, name_in_url, url_of
+from penstock.sqs.tags import check_tags
 
 
 def page_of(names: list[str], params: dict[str, Any]) -> Page:

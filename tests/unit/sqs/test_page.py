@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.reference import sqs_errors
 from penstock.sqs import attributes, errors, limits
 from penstock.sqs.actions import create_queue
-from penstock.sqs.receiving import BODY_ENCODING
+from penstock.sqs.received_message import BODY_ENCODING
 from penstock.sqs.registry import ACTIONS, load_actions
 from tests.sqs_clients import json_model
 

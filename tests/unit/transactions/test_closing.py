@@ -133,7 +133,7 @@ def test_a_query_that_is_forgotten_is_closed_no_more() -> None:
 
 
 def test_no_more_queries_are_closed_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.transactions.sets.QUERIES_MAX", 1)
+    monkeypatch.setattr("penstock.transactions.commit_sets.QUERIES_MAX", 1)
     place = Place()
     place.commit_set(0, {}, query="another")
     with pytest.raises(TooManyQueries, match="forget those that are over"):

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.registry import APIS, load_handlers
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition

@@ -7,7 +7,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
-from penstock.transactions.joining import code_for_producer, refuse, refuse_unknown
+from penstock.transactions.add_partitions import code_for_producer, refuse, refuse_unknown
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST
 from penstock.wire.messages.add_partitions_to_txn import (

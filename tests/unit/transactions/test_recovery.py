@@ -12,7 +12,7 @@ from penstock.foundation.decision import NO_PRODUCER, ProducerKey, StateRecord
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.draft import Draft
-from penstock.transactions.queries import Decided
+from penstock.transactions.spark_queries import Decided
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MOVES, Transaction
 from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, FORGET

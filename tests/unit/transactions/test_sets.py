@@ -14,10 +14,10 @@ from penstock.foundation.spark_ids import transactional_id
 from penstock.foundation.steps import run_steps
 from penstock.records.build import build_pairs
 from penstock.transactions.commands import CommitPreparedSet
+from penstock.transactions.commit_sets import SET_BYTES_MAX, prepare_steps
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.errors import SetTooLarge, TooManyQueries
 from penstock.transactions.records import DECIDED
-from penstock.transactions.sets import SET_BYTES_MAX, prepare_steps
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, Transaction
 from penstock.wire.messages.commit_set import (
@@ -496,7 +496,7 @@ def test_a_set_that_does_not_fit_into_one_batch_is_refused_and_stays_as_it_is() 
 
 
 def test_only_so_many_queries_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.transactions.sets.QUERIES_MAX", 2)
+    monkeypatch.setattr("penstock.transactions.commit_sets.QUERIES_MAX", 2)
     place = Place()
     for query in ("one", "two"):
         assert place.commit_set(0, {}, query=query).error_code == 0

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from penstock.views.errors import BadExpression
-from penstock.views.lexing import TEXT_MAX
-from penstock.views.parsing import header_names, parse
+from penstock.views.lexer import TEXT_MAX
+from penstock.views.parser import header_names, parse
 from penstock.views.terms import (
     Among,
     And,

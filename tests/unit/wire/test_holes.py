@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.holes import find_holes
+from penstock.wire.templates import find_holes
 
 FIRST, LAST = {"b": -128, "h": -(2**15), "i": -(2**31), "q": -(2**63)}, {"b": 127, "h": 2**15 - 1, "i": 2**31 - 1}
 LAST["q"] = 2**63 - 1

@@ -12,13 +12,13 @@ import pytest
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.steps import run_steps
 from penstock.wire.codec import ELEMENTS_INLINE_MAX, ELEMENTS_MAX, decode, decode_steps, encode_bytes
+from penstock.wire.codegen import STEP_ELEMENTS, TooManyElements
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import message_of
-from penstock.wire.source import STEP_ELEMENTS, TooManyElements
 from penstock.wire.varint import TAGS_MAX, uvarint
 
 from .catalogue import MESSAGES, label

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from penstock.broker.broker import Broker
 from penstock.broker.delays.partitions import DelayPartitions
-from penstock.broker.delays.scratch import ScratchShelf
+from penstock.broker.delays.scratch_file import ScratchShelf
 
 
 def add_delays(broker: Broker, data_dir: Path) -> DelayPartitions:

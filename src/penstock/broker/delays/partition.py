@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from penstock.broker.delays.copying import Copier
-from penstock.broker.delays.keeping import Keeping, KeptMessage
+from penstock.broker.delays.companion_reader import Keeping, KeptMessage
+from penstock.broker.delays.copier import Copier
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Rewind, Take

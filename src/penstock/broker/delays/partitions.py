@@ -6,13 +6,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.delays.decoding import LargeBatches
+from penstock.broker.delays.batch_decoder import LargeBatches
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.image import ClusterImage, Place, Topic
 from penstock.delays.machine import DelayMachine
-from penstock.delays.shelf import Shelf
+from penstock.delays.run_storage import Shelf
 from penstock.foundation.clock import Clock, Timer
 from penstock.log.setting_table import DELAYED_MESSAGES, DELIVERY_DELAY_MS
 from penstock.log.settings import LogSettings, delays_messages

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock.broker.delays.decoding import LargeBatches
-from penstock.broker.delays.holding import Holding
-from penstock.broker.delays.marks import Marks
+from penstock.broker.delays.batch_decoder import LargeBatches
+from penstock.broker.delays.delayed_batches import Marks
+from penstock.broker.delays.topic_delay import Holding
 from penstock.delays.machine import UNKNOWN, DelayMachine
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.settings import LONG_MAX
@@ -16,7 +16,7 @@ from penstock.records.batch import BatchHeader, batches
 from penstock.records.columns import Columns
 from penstock.records.delayed import delayed_mask
 from penstock.records.layout import Buffer
-from penstock.records.selecting import Selection
+from penstock.records.selection import Selection
 from penstock.replication.partition import Partition
 
 READ_BYTES_MAX: Final = 4 << 20

@@ -3,15 +3,15 @@
 from functools import partial
 from typing import Any
 
-from penstock.broker.asking import Gathering, command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import Gathering, command
 from penstock.broker.registry import handles
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
-from penstock.transactions import joining
+from penstock.transactions import add_partitions
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -24,7 +24,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker: Broker) -> None:
     version, topics = call.version, broker.image.by_name
     # Only brokers send the versions for many transactions: those may add the offsets of a group (TxnOffsetCommit).
-    forbidden = INTERNAL_TOPICS if version < joining.BATCHED_FROM else {TRANSACTIONS_TOPIC}
+    forbidden = INTERNAL_TOPICS if version < add_partitions.BATCHED_FROM else {TRANSACTIONS_TOPIC}
 
     def what_is(one: TopicPartition) -> ErrorCode:
         if one.topic in forbidden:
@@ -35,23 +35,27 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker
         is_view = topic is None and one.topic in broker.image.shown_by_name
         return NotAllowedOnView.code if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    wanted = joining.transactions_of(request, version)
+    wanted = add_partitions.transactions_of(request, version)
     gathering = Gathering(call, len(wanted), partial(_merge, version))
     for number, one in enumerate(wanted):
         take = gathering.taker(number, partial(_refused, one, version))
-        unknown = joining.refuse_unknown(one, what_is)
+        unknown = add_partitions.refuse_unknown(one, what_is)
         if unknown is not None:
-            take(joining.response([unknown], version))
+            take(add_partitions.response([unknown], version))
         else:
-            broker.transactions.submit(one.transactional_id, command(joining.request_for(one, version), call), take)
+            broker.transactions.submit(
+                one.transactional_id, command(add_partitions.request_for(one, version), call), take
+            )
 
 
 def _refused(one: AddPartitionsToTxnTransaction, version: int, error: PenstockError) -> AddPartitionsToTxnResponse:
-    return joining.response([joining.refuse(one, error.code)], version)
+    return add_partitions.response([add_partitions.refuse(one, error.code)], version)
 
 
 def _merge(version: int, answers: list[Any]) -> AddPartitionsToTxnResponse:
-    if version < joining.BATCHED_FROM:
+    if version < add_partitions.BATCHED_FROM:
         response: AddPartitionsToTxnResponse = answers[0]
         return response
-    return joining.response([result for answer in answers for result in answer.results_by_transaction], version)
+    return add_partitions.response(
+        [result for answer in answers for result in answer.results_by_transaction], version
+    )

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from penstock.broker.administering import find_place, within
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.partition_lookup import find_place, within
 from penstock.broker.registry import handles
 from penstock.cluster.administration import reassign
 from penstock.cluster.image import Place

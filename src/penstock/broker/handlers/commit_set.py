@@ -6,15 +6,15 @@ where there are many participants.
 
 from typing import Final
 
-from penstock.broker.asking import ask, command, submit
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask, command, submit
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.spark_ids import coordinator_key_of
 from penstock.transactions.commands import CommitPreparedSet
+from penstock.transactions.commit_sets import prepare_steps, refuse
 from penstock.transactions.coordinator import TransactionCoordinator
-from penstock.transactions.sets import prepare_steps, refuse
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import COMMIT, CommitSetRequest, CommitSetResponse
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from penstock.broker.asking import ask_each
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_each
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

@@ -10,8 +10,8 @@ from penstock.broker.registry import handles
 from penstock.broker.settings import PAUSED
 from penstock.cluster.administration import grow_topic
 from penstock.cluster.internal_topics import check_mutable
-from penstock.cluster.queueing import check_growth
-from penstock.cluster.topics import plan_growth
+from penstock.cluster.queue_changes import check_growth
+from penstock.cluster.topic_changes import plan_growth
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_partitions import (

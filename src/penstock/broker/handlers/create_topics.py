@@ -8,7 +8,7 @@ from penstock.broker.new_topics import check_new_topic, create_checked
 from penstock.broker.registry import handles
 from penstock.broker.views.administration import create_view, is_view
 from penstock.cluster.image import Topic
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.topic_changes import NewTopic
 from penstock.foundation.errors import InvalidConfig, InvalidRequest, PenstockError
 from penstock.log.setting_table import LOG_SETTINGS
 from penstock.wire.keys import ApiKey

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Iterator
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.slicing import paced
+from penstock.broker.sliced_answers import paced
 from penstock.cluster.settings import CORDONED
 from penstock.foundation.steps import Steps
 from penstock.replication.partition import Partition

@@ -6,7 +6,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.slicing import paced
+from penstock.broker.sliced_answers import paced
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.steps import Steps
 from penstock.log.producers import Producer

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.share_groups import ask_coordinator
-from penstock.broker.share_sessions import Place
-from penstock.broker.share_states import at_leaders, places_of
+from penstock.broker.share.coordinator import ask_coordinator
+from penstock.broker.share.delivery_states import at_leaders, places_of
+from penstock.broker.share.sessions import Place
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import FindDelivery

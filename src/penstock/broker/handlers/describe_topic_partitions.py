@@ -6,7 +6,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
 from penstock.broker.registry import handles
-from penstock.broker.slicing import paced
+from penstock.broker.sliced_answers import paced
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import INTERNAL_TOPICS

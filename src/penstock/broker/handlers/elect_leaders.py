@@ -1,10 +1,10 @@
 """ElectLeaders (KIP-460): partitions go back to their preferred leaders, or get any leader that there is."""
 
-from penstock.broker.administering import find_place, within
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.partition_lookup import find_place, within
 from penstock.broker.registry import handles
-from penstock.broker.slicing import paced
+from penstock.broker.sliced_answers import paced
 from penstock.cluster.administration import elect_leaders as hold_elections
 from penstock.cluster.elections import Election
 from penstock.cluster.image import Place

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from penstock.broker.asking import command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import command
 from penstock.broker.registry import handles
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError

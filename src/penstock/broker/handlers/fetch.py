@@ -9,8 +9,8 @@ from penstock.broker.delayed_fetch import DelayedFetch, answer_large, read_cold
 from penstock.broker.fetch_sessions import FetchPlan, Key
 from penstock.broker.isolation import wants_committed
 from penstock.broker.registry import handles
-from penstock.broker.views.fetching import answer_views, has_views
-from penstock.broker.views.scanning import Scan
+from penstock.broker.views.scan import Scan
+from penstock.broker.views.view_fetch import answer_views, has_views
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.foundation.steps import Steps, run_steps
@@ -18,8 +18,8 @@ from penstock.log.disk import ColdRead
 from penstock.log.log import Log
 from penstock.records.batch import batches
 from penstock.replication.errors import UnknownLeaderEpoch
+from penstock.replication.follower_fetch import epoch_divergence, serve_follower
 from penstock.replication.partition import Partition
-from penstock.replication.serving import epoch_divergence, serve_follower
 from penstock.replication.settings import RACK_AWARE
 from penstock.replication.visibility_filter import VisibilityFilter
 from penstock.wire.keys import ApiKey

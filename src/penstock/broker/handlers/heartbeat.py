@@ -1,8 +1,8 @@
 """Heartbeat: a member of a classic group is alive."""
 
-from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
 from penstock.foundation.errors import CoordinatorLoadInProgress, PenstockError
 from penstock.wire.keys import ApiKey

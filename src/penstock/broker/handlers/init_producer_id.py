@@ -1,8 +1,8 @@
 """InitProducerId: an identity for an idempotent producer, or the next life of a transactional one."""
 
-from penstock.broker.asking import command
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import command
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

@@ -1,8 +1,8 @@
 """JoinGroup: become a member of a classic group; the answer comes when the group is put together."""
 
-from penstock.broker.asking import ask_to_wait
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_to_wait
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

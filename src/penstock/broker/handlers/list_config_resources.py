@@ -7,7 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import Resource
 from penstock.broker.registry import handles
-from penstock.broker.slicing import make_answer, paced
+from penstock.broker.sliced_answers import make_answer, paced
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey

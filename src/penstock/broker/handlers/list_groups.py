@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from penstock.broker.asking import ask_all
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_all
 from penstock.broker.registry import handles
 from penstock.foundation.errors import NotCoordinator, PenstockError
 from penstock.wire.keys import ApiKey

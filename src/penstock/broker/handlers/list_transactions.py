@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Any
 
-from penstock.broker.asking import ask_all
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_all
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, PenstockError
-from penstock.transactions.describing import listing, not_listed
+from penstock.transactions.description import listing, not_listed
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

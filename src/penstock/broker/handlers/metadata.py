@@ -9,10 +9,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.internal_topics import make_internal_topic
 from penstock.broker.registry import handles
-from penstock.broker.slicing import INLINE_ELEMENTS, make_answer, paced
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, make_answer, paced
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
-from penstock.cluster.topics import NewTopic
+from penstock.cluster.topic_changes import NewTopic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, LeaderNotAvailable, PenstockError, TopicExists
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name

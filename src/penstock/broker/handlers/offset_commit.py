@@ -1,8 +1,8 @@
 """OffsetCommit: write down where a group is."""
 
-from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

@@ -1,8 +1,8 @@
 """OffsetDelete: forget where a group is in partitions that it does not read."""
 
-from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

@@ -7,8 +7,8 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.joining import Key, find_joining, join
 from penstock.broker.registry import handles
+from penstock.broker.transactions.add_partitions import Key, find_joining, join
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTimestamp, PenstockError
 from penstock.log.admission import RejectedRecords, TooLargeHere, admit, must_open

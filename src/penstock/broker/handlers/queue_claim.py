@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.claiming import Claimer, Terms, acknowledge, check_ranges, survey
+from penstock.broker.queues.claims import Claimer, Terms, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.remote import HELD_MS_MAX
 from penstock.broker.registry import handles
-from penstock.broker.share_groups import ask_coordinator
+from penstock.broker.share.coordinator import ask_coordinator
 from penstock.cluster.administration import add_companion
-from penstock.cluster.queueing import find_queue, queue_of
-from penstock.cluster.topics import check_may_share
+from penstock.cluster.queue_changes import find_queue, queue_of
+from penstock.cluster.topic_changes import check_may_share
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
 from penstock.groups.commands import NoteDelivery
 from penstock.queues.commands import AckType

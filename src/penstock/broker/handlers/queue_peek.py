@@ -2,7 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.peeking import Glimpse, Peek
+from penstock.broker.queues.peek import Glimpse, Peek
 from penstock.broker.queues.remote import messages_out, name_of
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError

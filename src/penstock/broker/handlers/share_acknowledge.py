@@ -5,7 +5,7 @@ from functools import partial
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.share_answers import (
+from penstock.broker.share.responses import (
     Acknowledged,
     acknowledge_all,
     code_of,
@@ -14,7 +14,7 @@ from penstock.broker.share_answers import (
     leader_of,
     release,
 )
-from penstock.broker.share_sessions import (
+from penstock.broker.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     InvalidShareSessionEpoch,
@@ -22,7 +22,7 @@ from penstock.broker.share_sessions import (
     SessionKey,
     ShareSession,
 )
-from penstock.broker.slicing import INLINE_ELEMENTS, paced
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, paced
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.wire.keys import ApiKey

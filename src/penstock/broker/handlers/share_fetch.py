@@ -9,16 +9,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.partition import Ranges
 from penstock.broker.registry import handles
-from penstock.broker.share_answers import (
-    Acknowledged,
-    acknowledge_all,
-    code_of,
-    endpoints,
-    key_of,
-    leader_of,
-    release,
-)
-from penstock.broker.share_partition import (
+from penstock.broker.share.partition import (
     NOTHING_READ,
     Read,
     SharePartition,
@@ -27,8 +18,17 @@ from penstock.broker.share_partition import (
     undo,
     warm,
 )
-from penstock.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey, ShareSession
-from penstock.broker.slicing import INLINE_ELEMENTS, in_turns, paced
+from penstock.broker.share.responses import (
+    Acknowledged,
+    acknowledge_all,
+    code_of,
+    endpoints,
+    key_of,
+    leader_of,
+    release,
+)
+from penstock.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey, ShareSession
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, in_turns, paced
 from penstock.foundation.errors import InvalidRequest, OffsetNotAvailable, PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.foundation.time_slices import SLICE_S

@@ -3,14 +3,14 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from penstock.broker.asking import ask_each
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_each
 from penstock.broker.handlers.consumer_group_describe import GROUP_OPERATIONS
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.groups.errors import InvalidGroupId
-from penstock.groups.share_describing import refused_share_group
+from penstock.groups.share.description import refused_share_group
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_group_describe import (
     DescribedGroup,

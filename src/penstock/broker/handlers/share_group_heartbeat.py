@@ -1,8 +1,8 @@
 """ShareGroupHeartbeat: a member of a share group joins, stays or leaves (KIP-932)."""
 
-from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

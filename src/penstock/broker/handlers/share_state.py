@@ -3,7 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.share_states import answer_here
+from penstock.broker.share.delivery_states import answer_here
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_state import ShareStateRequest
 

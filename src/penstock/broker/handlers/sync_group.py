@@ -1,8 +1,8 @@
 """SyncGroup: what a member is assigned; the leader brings what all are assigned."""
 
-from penstock.broker.asking import ask_to_wait
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_to_wait
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from penstock.broker.asking import ask
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.joining import TRIES_MAX, ask_to_join
+from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
+from penstock.broker.transactions.add_partitions import TRIES_MAX, ask_to_join
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
+from penstock.transactions.add_partitions import code_for_producer
 from penstock.transactions.commands import JoinTransaction
-from penstock.transactions.joining import code_for_producer
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

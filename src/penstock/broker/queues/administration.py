@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.cluster.administration import add_companion, create_topic, delete_topic
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.queueing import (
+from penstock.cluster.queue_changes import (
     find_queue,
     plan_alter_queue,
     plan_forget_queues,
@@ -18,7 +18,7 @@ from penstock.cluster.queueing import (
     topic_for,
 )
 from penstock.cluster.queues import Queue, QueueExists, QueueSettings
-from penstock.cluster.topics import Defaults, NewTopic, check_may_share
+from penstock.cluster.topic_changes import Defaults, NewTopic, check_may_share
 from penstock.coordination.store import Op
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import TopicExists, UnknownTopicId, UnknownTopicOrPartition

@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.queues.reading import Back, Header, Message
+from penstock.broker.queues.message_reader import Back, Header, Message
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.image import ClusterImage, Place
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode

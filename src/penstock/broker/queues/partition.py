@@ -10,9 +10,9 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from penstock.broker.queues.message_reader import Back, Message, Window, readable_to
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.purging import Purges
-from penstock.broker.queues.reading import Back, Message, Window, readable_to
+from penstock.broker.queues.purges import Purges
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
+from penstock.broker.queues.append import TakeSent
 from penstock.broker.queues.messages import (
     Delivered,
     Headers,
@@ -13,8 +14,7 @@ from penstock.broker.queues.messages import (
     Sent,
 )
 from penstock.broker.queues.partition import ReceiveRequest, TakeErrors, TakeMessages
-from penstock.broker.queues.peeking import Glimpse, Peek, Peeked, TakeGlimpse
-from penstock.broker.queues.sending import TakeSent
+from penstock.broker.queues.peek import Glimpse, Peek, Peeked, TakeGlimpse
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.errors import (
@@ -85,7 +85,7 @@ _VERDICTS: Final = {
     ack_type.value: ack_type
     for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
-"""What brokers ask each other for. The leader knows what it means in its queue: see routing.py."""
+"""What brokers ask each other for. The leader knows what it means in its queue: see router.py."""
 
 
 def name_of(error: PenstockError) -> str:

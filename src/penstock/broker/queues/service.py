@@ -15,28 +15,28 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.administration import QueueAdministration
-from penstock.broker.queues.counting import Counting, sum_counts
+from penstock.broker.queues.append import Sending
+from penstock.broker.queues.counts import Counting, sum_counts
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
+from penstock.broker.queues.move_tasks import MoveTasks
 from penstock.broker.queues.moves import Carrier
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.peeking import QueuePeeks
-from penstock.broker.queues.receiving import Receivers
-from penstock.broker.queues.reclaiming import Reclaimer
+from penstock.broker.queues.peek import QueuePeeks
+from penstock.broker.queues.receive import Receivers
+from penstock.broker.queues.reclamation import Reclaimer
 from penstock.broker.queues.remote import PeerBrokers
-from penstock.broker.queues.routing import Routing
-from penstock.broker.queues.sending import Sending
-from penstock.broker.queues.tasks import MoveTasks
+from penstock.broker.queues.router import Routing
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
+from penstock.cluster.queue_changes import find_queue, queue_of
 from penstock.cluster.queue_cooldowns import QueueCooldowns
-from penstock.cluster.queueing import find_queue, queue_of
 from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
-from penstock.cluster.topics import Defaults
+from penstock.cluster.topic_changes import Defaults
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices

@@ -11,16 +11,16 @@ from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.timers import Timers
 from penstock.groups.changes import Draft
 from penstock.groups.commands import CreateStreamsTopics
-from penstock.groups.consumer import REBALANCE, RETRY_MS, SESSION, TARGET
-from penstock.groups.consumer_members import JOINING
+from penstock.groups.consumer.group import REBALANCE, RETRY_MS, SESSION, TARGET
+from penstock.groups.consumer.members import JOINING
 from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
 from penstock.groups.group import log_expired
-from penstock.groups.reconciling import Course, reconcile
+from penstock.groups.reconciliation import Course, reconcile
 from penstock.groups.settings import GroupSettings
 from penstock.groups.streams import records
 from penstock.groups.streams.answers import is_full, statuses
 from penstock.groups.streams.commits import check_commit, check_fetch
-from penstock.groups.streams.describing import describe_streams_group
+from penstock.groups.streams.description import describe_streams_group
 from penstock.groups.streams.endpoints import endpoint_partitions
 from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.members import StreamsMember
@@ -29,7 +29,7 @@ from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.target import is_large, new_target, shares_of
 from penstock.groups.streams.tasks import NO_TASKS, Role, Tasks
 from penstock.groups.streams.topology import UNKNOWN, Configured, configure, source_topics
-from penstock.groups.targeting import SOON_MS, Targeting
+from penstock.groups.target_assignment import SOON_MS, Targeting
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,

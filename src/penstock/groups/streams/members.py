@@ -5,7 +5,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from penstock.groups.consumer_members import JOINING, MemberState, Standing
+from penstock.groups.consumer.members import JOINING, MemberState, Standing
 from penstock.groups.streams.tasks import Task
 
 HeldTasks = Mapping[Task, int]

@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.foundation.decision import StateRecord
 from penstock.groups.changes import Change, Writers, written
-from penstock.groups.consumer_members import MemberState
+from penstock.groups.consumer.members import MemberState
 from penstock.groups.records import GroupKey, MemberKey
 from penstock.groups.streams.members import Endpoint, HeldTasks, StreamsMember
 from penstock.groups.streams.tasks import Role, Task, Tasks, by_subtopology, tasks_of

@@ -6,8 +6,8 @@ from typing import Final
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import InvalidRequest, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
-from penstock.groups.consumer_errors import FencedMemberEpoch
-from penstock.groups.consumer_members import AWAY, JOINING
+from penstock.groups.consumer.errors import FencedMemberEpoch
+from penstock.groups.consumer.members import AWAY, JOINING
 from penstock.groups.streams import records
 from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.members import Endpoint, StreamsMember

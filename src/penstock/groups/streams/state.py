@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.groups.consumer_members import LEAVING
+from penstock.groups.consumer.members import LEAVING
 from penstock.groups.streams import records
 from penstock.groups.streams.members import NOTHING_HELD, StreamsMember
 from penstock.groups.streams.records import StreamsGroupTopologyValue, read_current, read_metadata, read_target

@@ -1,6 +1,6 @@
 """The target of a streams group: which member is to have which tasks once all have reconciled (KIP-1071). Pure.
 
-Where a group is large, it is computed in pieces: see groups/targeting.py.
+Where a group is large, it is computed in pieces: see groups/target_assignment.py.
 """
 
 from collections.abc import Iterator

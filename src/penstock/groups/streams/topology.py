@@ -11,9 +11,9 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from penstock.cluster.image import ClusterImage
+from penstock.groups.consumer.subscriptions import metadata_hash
 from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
-from penstock.groups.subscriptions import metadata_hash
 
 TASKS_MAX: Final = 10_000
 """Of one group, standby tasks not counted. Kafka has no limit; here one event loop assigns the tasks of a group."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.pipelines.auditing import (
+from penstock.spark.pipelines.audit_comparison import (
     Differences,
     Fingerprint,
     content,

@@ -22,7 +22,7 @@ from penstock.spark.pipelines.options import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipelines.watching import Batch
+    from penstock.spark.pipelines.query_progress import Batch
 
 O = TypeVar("O", bound="Common")  # noqa: E741 - the options of one pipeline
 

@@ -1,7 +1,7 @@
 """`redrive`: dead letters examined, filtered, fixed by SQL and sent back to where they came from, each once.
 
 Spark reads the topic of a dead-letter queue, and takes nothing by that. What is to go back is claimed by its offsets,
-written by one decision, and deleted; claiming.py says why that is once. What does not match stays as it is.
+written by one decision, and deleted; claims.py says why that is once. What does not match stays as it is.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.claims import Survey
 from penstock.client.transactional import QUERY_CLOSED
 from penstock.foundation.errors import PenstockError
-from penstock.spark.pipelines.claiming import (
+from penstock.spark.pipelines.claims import (
     ONLY_BATCH,
     Box,
     Round,
@@ -25,13 +25,13 @@ from penstock.spark.pipelines.claiming import (
     surveys,
     topics_of,
 )
+from penstock.spark.pipelines.dead_letters import CAUSE, FIXABLE, Spans, letters, marked, sent_back
 from penstock.spark.pipelines.document import Problem, possible
-from penstock.spark.pipelines.letters import CAUSE, FIXABLE, Spans, letters, marked, sent_back
 from penstock.spark.pipelines.options import duration, flag, number, option, pairs, schema, text, topic
 from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run
-from penstock.spark.pipelines.redriving import Cause, Example, Outcome
+from penstock.spark.pipelines.query_progress import Batch
+from penstock.spark.pipelines.redrive_report import Cause, Example, Outcome
 from penstock.spark.pipelines.tables import Source, infer, parsed
-from penstock.spark.pipelines.watching import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.lake import find_lake
 from penstock.spark.pipelines.options import choice, moment, names, number, option, text, topic, topics
 from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run, Sheet
-from penstock.spark.pipelines.watching import Batch
+from penstock.spark.pipelines.query_progress import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

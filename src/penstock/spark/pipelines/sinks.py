@@ -23,8 +23,8 @@ from penstock.spark.pipelines.options import (
     written,
 )
 from penstock.spark.pipelines.pipeline import EXACTLY_ONCE, Need, Run, Streaming
-from penstock.spark.pipelines.watching import Totals, watch
-from penstock.spark.starting import start_query
+from penstock.spark.pipelines.query_progress import Totals, watch
+from penstock.spark.query_start import start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

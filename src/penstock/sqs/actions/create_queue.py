@@ -11,10 +11,10 @@ from penstock.sqs import checks
 from penstock.sqs.attributes import new_settings, shown
 from penstock.sqs.call import Call, Result
 from penstock.sqs.errors import QUEUE_DELETED_RECENTLY, QUEUE_NAME_EXISTS, SqsError
-from penstock.sqs.naming import ACCOUNT, check_name
-from penstock.sqs.redriving import check_redrive
+from penstock.sqs.queue_names import ACCOUNT, check_name
+from penstock.sqs.redrive_policy import check_redrive
 from penstock.sqs.registry import action
-from penstock.sqs.tagging import check_tags
+from penstock.sqs.tags import check_tags
 
 ACCOUNT_PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]*\.)?[0-9]{12}\.")
 TOPIC: Final = "PenstockTopic"

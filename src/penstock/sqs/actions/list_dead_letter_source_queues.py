@@ -2,7 +2,7 @@
 
 from penstock.cluster.queues import Queue
 from penstock.sqs.call import Call, Result
-from penstock.sqs.paging import page_steps
+from penstock.sqs.pagination import page_steps
 from penstock.sqs.registry import action
 
 

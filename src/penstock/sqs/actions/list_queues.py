@@ -4,7 +4,7 @@ from penstock.cluster.image import ClusterImage
 from penstock.foundation.steps import Steps
 from penstock.sqs import checks
 from penstock.sqs.call import Call, Outcome, Result
-from penstock.sqs.paging import NAMES_PER_STEP, Page, page_of, page_steps
+from penstock.sqs.pagination import NAMES_PER_STEP, Page, page_of, page_steps
 from penstock.sqs.registry import action
 
 

@@ -14,7 +14,7 @@ from penstock.sqs.call import Call, Finished, Outcome, Result, then
 from penstock.sqs.checks import Params
 from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S, Span
 from penstock.sqs.message_attributes import NOTHING, Filter
-from penstock.sqs.receiving import AttributeSelection, shown_message, size_of
+from penstock.sqs.received_message import AttributeSelection, shown_message, size_of
 from penstock.sqs.registry import action
 
 LARGE_BYTES: Final = 1 << 20

@@ -4,7 +4,7 @@ from penstock.broker.queues.messages import Sent
 from penstock.foundation.errors import PenstockError
 from penstock.sqs.call import Call, Outcome, Result, then
 from penstock.sqs.registry import action
-from penstock.sqs.sending import read_message, told_of, too_long
+from penstock.sqs.sent_message import read_message, told_of, too_long
 
 
 @action("SendMessage")

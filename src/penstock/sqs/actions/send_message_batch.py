@@ -12,7 +12,7 @@ from penstock.sqs.checks import Params
 from penstock.sqs.errors import BATCH_TOO_LONG, SERIALIZATION, SqsError
 from penstock.sqs.limits import BATCH_BYTES_MAX
 from penstock.sqs.registry import action
-from penstock.sqs.sending import Draft, read_message, told_of, too_long
+from penstock.sqs.sent_message import Draft, read_message, told_of, too_long
 
 
 @action("SendMessageBatch")

@@ -4,7 +4,7 @@ from penstock.cluster.queues import QueueSettings
 from penstock.sqs import checks, errors
 from penstock.sqs.attributes import changed
 from penstock.sqs.call import Call, Result
-from penstock.sqs.redriving import check_redrive
+from penstock.sqs.redrive_policy import check_redrive
 from penstock.sqs.registry import action
 
 

@@ -4,7 +4,7 @@ from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
 from penstock.sqs.limits import MOVES_PER_S
 from penstock.sqs.move_tasks import handle_of, queue_at
-from penstock.sqs.redriving import has_sources
+from penstock.sqs.redrive_policy import has_sources
 from penstock.sqs.registry import action
 
 

@@ -3,7 +3,7 @@
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
 from penstock.sqs.registry import action
-from penstock.sqs.tagging import check_tags
+from penstock.sqs.tags import check_tags
 
 
 @action("TagQueue")

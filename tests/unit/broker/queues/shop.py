@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 
 from penstock.broker.peers import Answer
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, Sent
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.service import QueueService
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.client.errors import ConnectionFailed
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import PenstockError

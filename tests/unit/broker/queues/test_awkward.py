@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from penstock.broker.queues.message_reader import Back
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.partition import ReceiveRequest
-from penstock.broker.queues.reading import Back
 from penstock.cluster.queues import Redrive
 from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.disk import ColdRead

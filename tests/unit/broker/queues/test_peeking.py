@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.queues import peeking
+from penstock.broker.queues import peek as peek_module
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable
-from penstock.broker.queues.peeking import Glimpse, Peek
+from penstock.broker.queues.peek import Glimpse, Peek
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.queues.commands import AckType
@@ -113,7 +113,7 @@ async def test_what_does_not_fit_is_left_out_and_that_is_said(
         found = await peek(shop.service, queue, max_messages=7, shows_in_flight=False)
         assert [each.message.value for each in found.messages] == [b"%03d" % number for number in range(10, 17)]
         await shop.acknowledge(queue, taken)
-        monkeypatch.setattr(peeking, "LOOKED_AT_MAX", 100)
+        monkeypatch.setattr(peek_module, "LOOKED_AT_MAX", 100)
         found = await peek(shop.service, queue)
         assert (len(found.messages), found.has_more) == (100, True)
 

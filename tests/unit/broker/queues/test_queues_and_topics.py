@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker.queues.messages import NewMessage, Sent
 from penstock.cluster.administration import delete_topic, grow_topic
-from penstock.cluster.queueing import plan_forget_queues
+from penstock.cluster.queue_changes import plan_forget_queues
 from penstock.cluster.queues import (
     SCOPE_GROUP,
     SCOPE_QUEUE,

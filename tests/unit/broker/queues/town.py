@@ -14,9 +14,9 @@ from penstock.broker.call import Call
 from penstock.broker.configs import Configs
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import Answer
-from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import APIS, load_handlers
+from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage, Place

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.groups.consumer_errors import FencedMemberEpoch, StaleMemberEpoch
+from penstock.groups.consumer.errors import FencedMemberEpoch, StaleMemberEpoch
 from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
 from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import STREAMS_GROUP_TOPOLOGY

@@ -1,0 +1,165 @@
+"""One queue, for tasks: everything is as in queue.py, with `await` in front."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, overload
+
+from penstock.api.aio.work import AsyncHandler, AsyncWork
+from penstock.api.core.durations import Duration
+from penstock.api.core.job import AsyncJob, Attributes, OutgoingJob, QueueCounts, Received, SentJob
+from penstock.api.core.queue_calls import QueueCalls, visibility_s
+from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, Working, plan_of
+
+
+class AsyncQueue:
+    """A queue: messages go to one of the workers each, and stay until one of them is done with it. See Queue.
+
+    await mq.queue("jobs").send({"id": 1})
+    async for job in mq.queue("jobs").work(visibility="30s"):
+        print(job.json())
+    """
+
+    def __init__(self, owner: object, calls: QueueCalls, watch: Callable[[AsyncWork, Working], None]) -> None:
+        """`watch`: close these with the connection."""
+        self._owner = owner  # a connection lasts as long as its queues
+        self._calls = calls
+        self._watch = watch
+
+    @property
+    def name(self) -> str:
+        """What it is called.
+
+        mq.queue("jobs").name  # "jobs"
+        """
+        return self._calls.name
+
+    def __repr__(self) -> str:
+        return f"AsyncQueue({self.name!r})"
+
+    async def send(
+        self,
+        body: object,
+        *,
+        delay: Duration | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> SentJob:
+        """Send a message, and wait until it is committed. See Queue.send.
+
+        await mq.queue("jobs").send({"id": 1}, delay="5m", attributes={"tenant": "eu"})
+        """
+        message = OutgoingJob(
+            body, delay=delay, group=group, deduplication_id=deduplication_id, attributes=attributes
+        )
+        return await self._calls.send(message)
+
+    async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
+        """Send many messages, ten in a request: bodies, or OutgoingJob where more is to be said.
+
+        await mq.queue("jobs").send_many([{"id": 1}, penstock.OutgoingJob({"id": 2}, delay="1m")])
+        """
+        return await self._calls.send_many(messages)
+
+    async def receive(
+        self, *, max: int = 1, wait: Duration | None = None, visibility: Duration | None = None
+    ) -> list[AsyncJob]:
+        """Up to `max` messages; waits for the first of them, if there is none, up to `wait`. See Queue.receive.
+
+        for job in await mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
+            await job.delete()
+        """
+        actions = AsyncBare(self._calls, visibility)
+        return [AsyncJob(**fields, _actions=actions) for fields in await self._calls.receive(max, wait, visibility)]
+
+    @overload
+    def work(
+        self,
+        handler: None = None,
+        *,
+        visibility: Duration = ...,
+        concurrency: int = ...,
+        backoff: Duration = ...,
+        backoff_max: Duration = ...,
+        limit: int | None = ...,
+        idle_timeout_s: float | None = ...,
+    ) -> AsyncWork: ...
+
+    @overload
+    def work(
+        self,
+        handler: AsyncHandler,
+        *,
+        visibility: Duration = ...,
+        concurrency: int = ...,
+        backoff: Duration = ...,
+        backoff_max: Duration = ...,
+        limit: int | None = ...,
+        idle_timeout_s: float | None = ...,
+    ) -> Coroutine[Any, Any, int]: ...
+
+    def work(
+        self,
+        handler: AsyncHandler | None = None,
+        *,
+        visibility: Duration = VISIBILITY,
+        concurrency: int = 1,
+        backoff: Duration = BACKOFF,
+        backoff_max: Duration = BACKOFF_MAX,
+        limit: int | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> AsyncWork | Coroutine[Any, Any, int]:
+        """Work off the queue: a loop over its messages, or a function that is given each of them. See Queue.work.
+
+        async for job in mq.queue("jobs").work(visibility="30s"):
+            print(job.json())
+
+        await mq.queue("jobs").work(print, concurrency=8, idle_timeout_s=60)
+
+        Messages are kept by a task: one that does not give way to others for long may lose what it has in hand.
+        """
+        plan = plan_of(visibility, concurrency, backoff, backoff_max, limit, idle_timeout_s)
+        working = Working(self._calls, plan)
+        work = AsyncWork(self._owner, working)
+        self._watch(work, working)
+        return work if handler is None else work.run(handler)
+
+    async def counts(self) -> QueueCounts:
+        """How many messages there are: available, in flight, delayed.
+
+        counts = await mq.queue("jobs").counts()
+        """
+        return await self._calls.counts()
+
+    async def purge(self) -> None:
+        """Drop all messages, for good.
+
+        await mq.queue("jobs").purge()
+        """
+        await self._calls.purge()
+
+
+class AsyncBare:
+    """Who has messages that were received one by one."""
+
+    def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
+        self._calls = calls
+        self._visibility = visibility
+        self._settled: set[str] = set()
+
+    async def delete(self, job: Received) -> None:
+        await self._calls.delete(job.receipt)
+        self._settled.add(job.receipt)
+
+    async def release(self, job: Received, delay: Duration) -> None:
+        await self._calls.change(job.receipt, visibility_s(delay))
+        self._settled.add(job.receipt)
+
+    async def extend(self, job: Received, visibility: Duration | None) -> None:
+        wanted = visibility if visibility is not None else self._visibility
+        await self._calls.change(job.receipt, visibility_s(VISIBILITY if wanted is None else wanted))
+
+    async def fail(self, job: Received, error: BaseException) -> None:
+        await self.release(job, 0)
+
+    def has(self, job: Received) -> bool:
+        return job.receipt not in self._settled

@@ -1,0 +1,1 @@
+"""The part of the Python API that threads and asyncio share."""

@@ -1,0 +1,149 @@
+"""What a message looks like on the wire: values as bytes, with their content type; keys, headers and times. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from penstock.api.core.durations import seconds_of
+from penstock.api.core.message import CONTENT_TYPE, TAG, Headers, Outgoing
+from penstock.api.errors import InvalidArgument, InvalidValue
+from penstock.foundation.delays import DELAY, DELAY_MAX_MS, DELIVER_AT, is_delayed
+from penstock.foundation.settings import INT_MAX, LONG_MAX
+
+JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
+ANY_PARTITION: Final = -1
+NOW_MS: Final = 0
+"""As a timestamp: librdkafka puts in the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """A message as librdkafka takes it."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    partition: int
+    timestamp_ms: int
+    is_delayed: bool = False
+    """Whether a header asks for delayed delivery."""
+
+
+def encode(topic: str, message: Outgoing) -> Encoded:
+    """A message for the wire.
+
+    >>> encode("orders", Outgoing({"id": 1}, tag="eu")).headers
+    [('content-type', b'application/json'), ('tag', b'eu')]
+    """
+    value, kind = encode_value(message.value)
+    headers = encode_headers(message.headers)
+    if kind is not None and not any(name == CONTENT_TYPE for name, _ in headers):
+        headers.insert(0, (CONTENT_TYPE, kind))
+    if message.tag is not None:
+        headers.append((TAG, _utf8(message.tag, "a tag")))
+    if message.delay is not None or message.deliver_at is not None:
+        headers.append(_delay_header(message))
+    return Encoded(
+        topic=message.topic or topic,
+        value=value,
+        key=_utf8(message.key, "a key") if message.key is not None else None,
+        headers=headers,
+        partition=_partition(message.partition),
+        timestamp_ms=_timestamp_ms(message.timestamp),
+        is_delayed=is_delayed(headers),
+    )
+
+
+def _delay_header(message: Outgoing) -> tuple[str, bytes]:
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidArgument("delay and deliver_at both say when a message is delivered; give one of them")
+    if message.deliver_at is not None:
+        at_ms = time_ms(message.deliver_at, "deliver_at")
+        return DELIVER_AT, b"%d" % at_ms
+    assert message.delay is not None
+    delay_ms = round(1000 * seconds_of(message.delay, "delay"))
+    if delay_ms > DELAY_MAX_MS:
+        raise InvalidArgument(f"delay={message.delay!r} is too long; at most 365 days are allowed")
+    return DELAY, b"%dms" % delay_ms
+
+
+def encode_value(value: object) -> tuple[bytes | None, bytes | None]:
+    """A value as bytes, and its content type if that can be told.
+
+    >>> encode_value([1, "zwei"])
+    (b'[1,"zwei"]', b'application/json')
+    """
+    if value is None or isinstance(value, bytes):
+        return value, None
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value), None
+    if isinstance(value, str):
+        return _utf8(value, "a value"), TEXT
+    try:
+        # NaN and infinities are no JSON: other languages would not read them.
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(
+            f"a {type(value).__name__} cannot be written as JSON ({error}); give bytes, str, or what json.dumps takes"
+        ) from error
+    return _utf8(text, "a value"), JSON
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def encode_headers(headers: Headers | None) -> list[tuple[str, str | bytes | None]]:
+    if headers is None:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, None if value is None else _utf8(value, f"header {name!r}")) for name, value in pairs]
+
+
+def _utf8(text: str | bytes, what: str) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise InvalidValue(f"{what} is a {type(text).__name__}; give str or bytes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"{what} cannot be written as UTF-8 ({error}); give bytes") from error
+
+
+def _partition(partition: int | None) -> int:
+    if partition is None:
+        return ANY_PARTITION
+    if not 0 <= partition <= INT_MAX:
+        raise InvalidArgument(f"partition {partition} is none; give a number from 0, or None for any")
+    return partition
+
+
+def _timestamp_ms(timestamp: datetime | int | None) -> int:
+    if timestamp is None:
+        return NOW_MS
+    found = time_ms(timestamp, "timestamp")
+    if found == NOW_MS:
+        raise InvalidArgument("timestamp=0 would be read as now; the first time that can be told is 1")
+    return found
+
+
+def time_ms(time: datetime | int, name: str) -> int:
+    """Milliseconds since 1970.
+
+    >>> time_ms(datetime.fromisoformat("2026-01-01T00:00:00Z"), "timestamp")
+    1767225600000
+    """
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise InvalidArgument(f"{name}={time!r} has no time zone; write datetime(…, tzinfo=UTC)")
+        time = round(time.timestamp() * 1000)
+    if not 0 <= time <= LONG_MAX:
+        raise InvalidArgument(f"{name}={time} is before 1970, or too far off to be written")
+    return time

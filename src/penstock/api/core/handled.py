@@ -1,0 +1,174 @@
+"""Which messages were handled: for side effects outside Penstock that must not happen twice.
+
+for message in mq.subscribe("orders", group="billing", idempotent_by=lambda m: m.json()["id"]):
+    charge(message.json())
+"""
+
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import quote
+
+from penstock.api.core.message import Message
+from penstock.api.core.settings import check_positive
+from penstock.api.errors import InvalidArgument, InvalidValue
+from penstock.foundation.clock import Clock, SystemClock
+from penstock.foundation.settings import LONG_MAX
+
+MessageId = str | bytes | int
+IdempotentBy = Callable[[Message], MessageId]
+"""What makes two messages the same one: a function from a message to an id."""
+KEEP: Final = 1_000_000
+KEEP_S: Final = 7 * 24 * 3600.0
+TRIM_EVERY: Final = 1_000
+"""How many marks may come before what is too old or too much goes."""
+MEMORY: Final = ":memory:"
+FILE_NAME_CHARS_MAX: Final = 200
+
+_SCHEMA: Final = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS handled (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, marked_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS handled_by_time ON handled (marked_ms);
+"""
+
+
+class HandledStore(Protocol):
+    """Remembers ids. To be safe even from a crash, keep them where the side effect is, in the same transaction.
+
+    class InPostgres:
+        def seen(self, id): return self.row("SELECT 1 FROM handled WHERE id = %s", id) is not None
+        def mark(self, id): self.run("INSERT INTO handled VALUES (%s) ON CONFLICT DO NOTHING", id)
+    """
+
+    def seen(self, id: MessageId) -> bool:
+        """Whether this id was marked, as far as is remembered."""
+
+    def mark(self, id: MessageId) -> None:
+        """The message with this id is handled. May be called again for the same id."""
+
+
+class SqliteHandled:
+    """Ids in a SQLite file, or in memory: the last so many, for so long. Processes may share a file.
+
+    >>> store = SqliteHandled(":memory:", keep=1000, keep_s=3600)
+    >>> store.mark("order-1"); store.seen("order-1"), store.seen("order-2")
+    (True, False)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = MEMORY,
+        *,
+        keep: int = KEEP,
+        keep_s: float = KEEP_S,
+        clock: Clock | None = None,
+    ) -> None:
+        check_positive("keep", keep)
+        check_positive("keep_s", keep_s)
+        self._keep = keep
+        self._keep_ms = int(keep_s * 1000)
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._marks = 0
+        try:
+            self._database = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            self._database.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise InvalidArgument(
+                f"{os.fspath(path)!r} cannot be used as a store of handled messages: {error}"
+            ) from error
+        self._trim()
+
+    def seen(self, id: MessageId) -> bool:
+        """Whether this id was marked, and neither too long ago nor too many ids ago."""
+        oldest_ms = self._clock.now_ms() - self._keep_ms
+        with self._lock:
+            found = self._database.execute("SELECT marked_ms FROM handled WHERE id = ?", (id,)).fetchone()
+        return found is not None and found[0] >= oldest_ms
+
+    def mark(self, id: MessageId) -> None:
+        """Remember this id. It outlives the process at once, and a power failure after a moment."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._database.execute("INSERT OR REPLACE INTO handled (id, marked_ms) VALUES (?, ?)", (id, now_ms))
+            self._marks += 1
+            is_time = self._marks % TRIM_EVERY == 0
+        if is_time:
+            self._trim()
+
+    def _trim(self) -> None:
+        with self._lock:
+            self._database.execute("DELETE FROM handled WHERE marked_ms < ?", (self._clock.now_ms() - self._keep_ms,))
+            self._database.execute(
+                "DELETE FROM handled WHERE number <= (SELECT max(number) FROM handled) - ?", (self._keep,)
+            )
+
+    def close(self) -> None:
+        """Let go of the file. Nothing is forgotten."""
+        self._database.close()
+
+
+class Handling:
+    """What a subscription needs to pass over messages that were handled."""
+
+    def __init__(self, id_of: IdempotentBy, store: HandledStore, owned: SqliteHandled | None) -> None:
+        self._id_of = id_of
+        self._store = store
+        self._owned = owned
+
+    def id(self, message: Message) -> MessageId:
+        found = self._id_of(message)
+        if not isinstance(found, str | bytes | int) or (isinstance(found, int) and abs(found) > LONG_MAX):
+            raise InvalidValue(
+                f"idempotent_by gave {found!r} for offset {message.offset} of {message.topic}-{message.partition}; "
+                "it must give str, bytes or int"
+            )
+        return found
+
+    def seen(self, id: MessageId) -> bool:
+        return self._store.seen(id)
+
+    def mark(self, id: MessageId) -> None:
+        self._store.mark(id)
+
+    def close(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+
+
+def handling(
+    id_of: IdempotentBy | None, store: HandledStore | str | os.PathLike[str] | None, group: str | None
+) -> Handling | None:
+    """How to pass over handled messages, as a call asks for it; None if it does not."""
+    if id_of is None:
+        if store is not None:
+            raise InvalidArgument("store= remembers ids, and idempotent_by= says what they are: give both")
+        return None
+    if store is None:
+        store = MEMORY if group is None else default_path(group)
+        if isinstance(store, Path):
+            store.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(store, str | os.PathLike):
+        owned = SqliteHandled(store)
+        return Handling(id_of, owned, owned)
+    return Handling(id_of, store, None)
+
+
+def default_path(group: str) -> Path:
+    """Where the handled messages of a group are remembered on this machine.
+
+    >>> default_path("billing/eu").name
+    'billing%2Feu.sqlite'
+    """
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    name = quote(group, safe="")
+    if len(name) > FILE_NAME_CHARS_MAX:
+        name = hashlib.sha256(group.encode()).hexdigest()
+    return Path(home, "penstock", "handled", f"{name}.sqlite")

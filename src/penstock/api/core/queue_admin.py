@@ -1,0 +1,96 @@
+"""Queues made, listed and deleted, and how a connection finds them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from penstock.api.core.cluster_lookup import Lookup
+from penstock.api.core.durations import Duration, whole_seconds
+from penstock.api.core.queue_calls import visibility_s
+from penstock.api.core.queue_wire import DELAY_S_MAX, explain
+from penstock.api.core.settings import Settings
+from penstock.api.errors import InvalidArgument, NotConnected
+from penstock.client.errors import ConnectionFailed
+from penstock.client.http import Endpoint
+from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue, name_of
+from penstock.client.sqs import WAIT_S_MAX, SqsClient
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import PenstockError
+
+CENTURY_S = 3_155_760_000
+
+
+def open_sqs(settings: Settings, lookup: Lookup, clock: Clock, executor: Executor | None) -> SqsClient:
+    """A client of the queues. Where they are, the connection was told, or the brokers are asked, on a thread."""
+
+    async def find() -> list[Endpoint]:
+        if settings.endpoint is not None:
+            return [Endpoint.parse(settings.endpoint)]
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, lookup.endpoints)
+        except NotConnected as error:
+            raise ConnectionFailed(error.message) from error  # tried again, where queues were served before
+
+    return SqsClient(find, keys=settings.keys, timeout_s=settings.timeout_s, clock=clock)
+
+
+def new_queue(
+    name: str,
+    *,
+    fifo: bool,
+    delay: Duration | None,
+    visibility: Duration | None,
+    wait: Duration | None,
+    retention: Duration | None,
+    dead_letter: object,
+    max_receives: int | None,
+    from_topic: str | None,
+    partitions: int | None,
+    content_based_deduplication: bool,
+) -> NewQueue:
+    if max_receives is not None and dead_letter is None:
+        raise InvalidArgument("max_receives counts for nothing without a dead_letter queue; give that too")
+
+    def seconds(value: Duration | None, what: str, least: int, most: int) -> int | None:
+        return None if value is None else whole_seconds(value, what, least=least, most=most)
+
+    return NewQueue(
+        fifo=fifo or name.endswith(FIFO_SUFFIX),
+        delay_s=seconds(delay, "delay", 0, DELAY_S_MAX),
+        visibility_s=None if visibility is None else visibility_s(visibility),
+        wait_s=seconds(wait, "wait", 0, WAIT_S_MAX),
+        retention_s=seconds(retention, "retention", 60, CENTURY_S),
+        dead_letter=None if dead_letter is None else str(getattr(dead_letter, "name", dead_letter)),
+        max_receives=max_receives,
+        from_topic=from_topic,
+        partitions=partitions,
+        content_based_deduplication=content_based_deduplication,
+    )
+
+
+async def create_queue(sqs: SqsClient, name: str, queue: NewQueue, tags: Mapping[str, str] | None) -> None:
+    params: dict[str, Any] = {"QueueName": name, "Attributes": queue.attributes()}
+    if tags:
+        params["tags"] = dict(tags)
+    await _ask(name, sqs.call, "CreateQueue", params)
+
+
+async def list_queues(sqs: SqsClient, prefix: str) -> list[str]:
+    """The names of all queues that begin so."""
+    found: list[str] = []
+    params = {"QueueNamePrefix": prefix} if prefix else {}
+    while True:
+        told = await _ask(prefix, sqs.call, "ListQueues", params)
+        found += map(name_of, told.get("QueueUrls", ()))
+        if not told.get("NextToken"):
+            return found
+        params = {**params, "NextToken": told["NextToken"]}
+
+
+async def _ask(name: str, call: Callable[..., Any], action: str, params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = await call(action, params)
+    except PenstockError as error:
+        raise explain(error, name) from error
+    return told

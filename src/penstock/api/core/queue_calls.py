@@ -1,0 +1,205 @@
+"""Requests about one queue, for the tasks of one event loop: used by sync/queue.py and aio/queue.py."""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any, Final
+
+from penstock.api.core.durations import Duration, seconds_of, whole_seconds
+from penstock.api.core.job import OutgoingJob, QueueCounts, SendFailed, SentJob
+from penstock.api.core.queue_wire import (
+    FIFO_SUFFIX,
+    VISIBILITY_S_MAX,
+    Entry,
+    entry_of,
+    explain,
+    explain_reason,
+    portions,
+    read_message,
+)
+from penstock.api.errors import ApiError, InvalidArgument
+from penstock.client.sqs import BATCH_MAX, WAIT_S_MAX, SqsClient
+from penstock.foundation.errors import PenstockError
+
+TRIES_MAX: Final = 5
+"""How often single messages of a batch are sent that a broker could not take just then."""
+PAUSE_S: Final = 0.2
+_COUNTS: Final = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+
+
+class QueueCalls:
+    """One queue. Every call raises errors of the API's own tree."""
+
+    def __init__(self, sqs: SqsClient, name: str) -> None:
+        self._sqs = sqs
+        self.name = name
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.name.endswith(FIFO_SUFFIX)
+
+    async def _call(self, action: str, params: dict[str, Any], *, wait_s: float = 0.0) -> dict[str, Any]:
+        try:
+            return await self._sqs.call(action, {"QueueUrl": self.name, **params}, wait_s=wait_s)
+        except PenstockError as error:
+            raise explain(error, self.name) from error
+
+    # -- sending
+
+    async def send(self, message: OutgoingJob) -> SentJob:
+        told = await self._call("SendMessage", entry_of(message).params)
+        return self._sent(told)
+
+    async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
+        """Send all; what is wrong with one keeps none of the others back."""
+        entries = [
+            entry_of(message if isinstance(message, OutgoingJob) else OutgoingJob(message)) for message in messages
+        ]
+        sent: list[SentJob | None] = []
+        failures: dict[int, tuple[str, str]] = {}
+        for portion in portions(entries):
+            begin = len(sent)
+            sent += [None] * len(portion)
+            try:
+                failed = await self._send_portion(portion, begin, sent)
+            except ApiError as error:
+                if begin == 0:
+                    raise  # nothing was sent yet: the error says it all
+                failed = {number: (type(error).__name__, str(error)) for number in range(begin, len(entries))}
+                sent += [None] * (len(entries) - len(sent))
+                failures |= failed
+                break
+            failures |= failed
+            if failed and self.is_fifo:
+                # What follows must not overtake what has failed.
+                failures |= dict.fromkeys(range(len(sent), len(entries)), ("NotSent", "one before it has failed"))
+                sent += [None] * (len(entries) - len(sent))
+                break
+        if failures:
+            raise self._send_failed(sent, failures)
+        return [each for each in sent if each is not None]
+
+    async def _send_portion(
+        self, portion: Sequence[Entry], begin: int, sent: list[SentJob | None]
+    ) -> dict[int, tuple[str, str]]:
+        """Send up to ten; those that cannot be taken just now are sent again. Why the rest has failed."""
+        left = {str(begin + number): entry for number, entry in enumerate(portion)}
+        failures: dict[int, tuple[str, str]] = {}
+        for attempt in range(1, TRIES_MAX + 1):
+            entries = [{"Id": name, **entry.params} for name, entry in left.items()]
+            told = await self._call("SendMessageBatch", {"Entries": entries})
+            for each in told.get("Successful", ()):
+                sent[int(each["Id"])] = self._sent(each)
+                failures.pop(int(each["Id"]), None)
+                del left[each["Id"]]
+            for each in told.get("Failed", ()):
+                failures[int(each["Id"])] = each["Code"], each.get("Message", "")
+                if each["SenderFault"]:
+                    del left[each["Id"]]
+            if not left or attempt == TRIES_MAX:
+                break
+            await asyncio.sleep(PAUSE_S * attempt)
+        return failures
+
+    def _sent(self, told: Mapping[str, Any]) -> SentJob:
+        return SentJob(queue=self.name, message_id=told["MessageId"], sequence=told.get("SequenceNumber", ""))
+
+    def _send_failed(self, sent: Sequence[SentJob | None], failures: Mapping[int, tuple[str, str]]) -> SendFailed:
+        first = min(failures)
+        reason, message = failures[first]
+        return SendFailed(
+            f"{len(failures)} of {len(sent)} messages were not sent to queue {self.name!r}, first message {first}: "
+            f"{message} ({reason}); error.failed has all of them, by their place",
+            failed={number: f"{text} ({code})" for number, (code, text) in failures.items()},
+            sent=tuple(sent),
+            reason=reason,
+        )
+
+    # -- receiving
+
+    async def receive(
+        self, most: int, wait: Duration | None = None, visibility: Duration | None = None
+    ) -> list[dict[str, Any]]:
+        """The fields of up to so many messages. `wait`: for the first of them."""
+        if most < 1:
+            raise InvalidArgument(f"max={most} makes no sense; give a number from 1")
+        loop = asyncio.get_running_loop()
+        until_s = None if wait is None else loop.time() + seconds_of(wait, "wait")
+        found: list[dict[str, Any]] = []
+        while True:
+            wait_s = None if until_s is None else ceil(min(WAIT_S_MAX, max(0.0, until_s - loop.time())))
+            wanted = min(BATCH_MAX, most - len(found))
+            try:
+                got = await self._receive(wanted, 0 if found else wait_s, visibility)
+            except ApiError:
+                if not found:
+                    raise
+                return found  # those are ours, whatever becomes of the rest
+            found += got
+            if found and (len(got) < wanted or len(found) >= most):
+                return found
+            if not got and (until_s is None or loop.time() >= until_s):
+                return found
+
+    async def _receive(self, most: int, wait_s: int | None, visibility: Duration | None) -> list[dict[str, Any]]:
+        params: dict[str, Any] = {
+            "MaxNumberOfMessages": most,
+            "AttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
+        if wait_s is not None:
+            params["WaitTimeSeconds"] = wait_s
+        if visibility is not None:
+            params["VisibilityTimeout"] = visibility_s(visibility)
+        if self.is_fifo:
+            # If the answer is lost on its way, asking again with the same id gives the same messages.
+            params["ReceiveRequestAttemptId"] = str(uuid.uuid4())
+        told = await self._call("ReceiveMessage", params, wait_s=WAIT_S_MAX if wait_s is None else wait_s)
+        return [read_message(self.name, each) for each in told.get("Messages", ())]
+
+    # -- what becomes of messages
+
+    async def delete(self, receipt: str) -> None:
+        await self._call("DeleteMessage", {"ReceiptHandle": receipt})
+
+    async def change(self, receipt: str, timeout_s: int) -> None:
+        """Keep a message for so long from now on; 0: give it back."""
+        await self._call("ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": timeout_s})
+
+    async def extend_all(self, receipts: Sequence[str], timeout_s: int) -> dict[str, ApiError]:
+        """Keep many messages for so long. Those that are lost, and why."""
+        lost: dict[str, ApiError] = {}
+        for begin in range(0, len(receipts), BATCH_MAX):
+            some = receipts[begin : begin + BATCH_MAX]
+            entries = [
+                {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": timeout_s}
+                for number, receipt in enumerate(some)
+            ]
+            told = await self._call("ChangeMessageVisibilityBatch", {"Entries": entries})
+            for each in told.get("Failed", ()):
+                if each["SenderFault"]:  # else it is tried again, when it is due the next time
+                    error = explain_reason(each["Code"], each.get("Message", ""), self.name)
+                    lost[some[int(each["Id"])]] = error
+        return lost
+
+    # -- the queue itself
+
+    async def purge(self) -> None:
+        await self._call("PurgeQueue", {})
+
+    async def counts(self) -> QueueCounts:
+        told = await self._call("GetQueueAttributes", {"AttributeNames": list(_COUNTS)})
+        available, in_flight, delayed = (int(told["Attributes"][name]) for name in _COUNTS)
+        return QueueCounts(available=available, in_flight=in_flight, delayed=delayed)
+
+    async def delete_queue(self) -> None:
+        await self._call("DeleteQueue", {})
+
+
+def visibility_s(visibility: Duration, *, least: int = 0) -> int:
+    return whole_seconds(visibility, "visibility", least=least, most=VISIBILITY_S_MAX)

@@ -1,0 +1,124 @@
+"""Sending: messages appended to partitions that this broker leads, and told of when they are committed."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.broker.queues.deduplication import Duplicates
+from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
+from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
+from penstock.log.admission import admit, may_open, must_open
+from penstock.queues.messages import DEDUPLICATION_ID, MESSAGE_ID, message_id
+from penstock.records.build import build_rows
+from penstock.replication.partition import Partition
+
+COMMIT_S: Final = 20.0
+"""How long a message may take to be committed before whoever sent it is told that it may be lost."""
+
+TakeSent = Callable[[list[Sent] | PenstockError], None]
+
+
+class Sending:
+    """What is appended together is one batch: all of it is there, or nothing."""
+
+    def __init__(self, *, clock: Clock, timer: Timer) -> None:
+        self._clock = clock
+        self._timer = timer
+
+    def send(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        then: TakeSent,
+        duplicates: Duplicates | None = None,
+    ) -> None:
+        """Append messages; what was sent before, as `duplicates` knows, is not sent again."""
+        try:
+            results = self._append(partition, messages, duplicates)
+        except PenstockError as error:
+            then(error)
+            return
+        end = 1 + max(sent.offset for sent in results)
+        if partition.high_watermark >= end and partition.is_leader:
+            then(results)
+        else:
+            _Committing(partition, end, results, then, self._timer)
+
+    def _append(
+        self, partition: Partition, messages: Sequence[NewMessage], duplicates: Duplicates | None
+    ) -> list[Sent]:
+        """The results in the order of the messages. Raises Kafka's errors: then nothing was appended."""
+        if not partition.is_leader:
+            raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
+        partition.check_in_sync()
+        now_ms = self._clock.now_ms()
+        if duplicates is None:
+            base = self._write(partition, messages, now_ms)
+            return [_sent(partition, message, base + number) for number, message in enumerate(messages)]
+        steady_ms = self._clock.steady_ms()  # five minutes are five minutes, whoever sets the clock
+        before = [duplicates.find(message, steady_ms) for message in messages]
+        fresh: dict[tuple[str, bytes | None], int] = {}
+        wanted: list[NewMessage] = []
+        for message, known in zip(messages, before, strict=True):
+            key = duplicates.key(message)
+            if known is None and key not in fresh:
+                fresh[key] = len(wanted)
+                wanted.append(message)
+        duplicates.check_room(len(wanted), steady_ms)
+        base = self._write(partition, wanted, now_ms) if wanted else 0
+        results, first_seen = [], set[tuple[str, bytes | None]]()
+        for message, known in zip(messages, before, strict=True):
+            key = duplicates.key(message)
+            offset = known if known is not None else base + fresh[key]
+            is_duplicate = known is not None or key in first_seen
+            if not is_duplicate:
+                first_seen.add(key)
+                duplicates.note(message, offset, steady_ms)
+            results.append(_sent(partition, message, offset)._replace(is_duplicate=is_duplicate))
+        return results
+
+    @staticmethod
+    def _write(partition: Partition, messages: Sequence[NewMessage], now_ms: int) -> int:
+        """The first offset that they have got."""
+        batch = build_rows([_row(message) for message in messages], now_ms)
+        settings = partition.log.settings
+        if may_open(settings) and must_open(batch, settings):
+            batch = bytearray(admit(batch, settings))
+        return partition.append_own(batch, now_ms).base_offset
+
+
+def _row(message: NewMessage) -> tuple[bytes | None, bytes, Sequence[tuple[str, bytes | None]]]:
+    headers = message.headers
+    if message.deduplication_id:
+        headers = (*headers, (DEDUPLICATION_ID, message.deduplication_id.encode()))
+    return message.key, message.value, headers
+
+
+def _sent(partition: Partition, message: NewMessage, offset: int) -> Sent:
+    number = partition.name.partition
+    known = next((text for name, text in message.headers if name == MESSAGE_ID and text), None)
+    return Sent(
+        number, offset, known.decode(errors="replace") if known else message_id(partition.topic_id, number, offset)
+    )
+
+
+class _Committing:
+    """Messages that are appended and may yet be lost."""
+
+    def __init__(self, partition: Partition, end: int, results: list[Sent], then: TakeSent, timer: Timer) -> None:
+        self._partition = partition
+        self._end = end
+        self._results = results
+        self._then: TakeSent | None = then
+        self._stop = timer(COMMIT_S, self._finish)
+        partition.when_committed(end, self._finish)
+
+    def _finish(self) -> None:
+        then, self._then = self._then, None
+        if then is None:
+            return
+        self._stop()
+        if self._partition.has_committed(self._end):
+            then(self._results)
+        else:
+            then(QueueUnavailable(f"{self._partition.name} did not commit it in time; it may be there or not"))

@@ -1,0 +1,144 @@
+"""What was sent to a FIFO queue's partition within the last five minutes, and is not to be sent again.
+
+The index is in the leader's memory. A new leader reads it from the last five minutes of the log before it accepts a
+message, and leaves out what was sent before the last purge, which is part of the delivery state (purges.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.broker.queues.messages import NewMessage
+from penstock.foundation.clock import Clock
+from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
+from penstock.log.disk import ColdRead
+from penstock.log.times import find_time
+from penstock.queues.deduplication import WINDOW_MS, Deduplication
+from penstock.queues.messages import DEDUPLICATION_ID
+from penstock.records.batch import batches
+from penstock.records.columns import decode_columns, header_column
+from penstock.replication.partition import Partition
+
+LOAD_BYTES: Final = 24 << 10
+_HEADER: Final = DEDUPLICATION_ID.encode()
+Key = tuple[str, bytes | None]
+
+
+class Duplicates:
+    """Of one partition that this broker leads."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        is_by_group: bool,
+        clock: Clock,
+        threads: Executor,
+        window_ms: int = WINDOW_MS,
+    ) -> None:
+        self._partition = partition
+        self._window_ms = window_ms
+        self.is_by_group: Final = is_by_group
+        self._clock = clock
+        self._threads = threads
+        self._index = Deduplication(is_by_group=is_by_group, window_ms=window_ms)
+        self._at: int | None = None
+        self._end = 0
+        """How far the log was read, and how far it must be."""
+        self._began_ms = 0
+        self.is_loaded = False
+        self._error: PenstockError | None = None
+        self._waiting: list[Callable[[PenstockError | None], None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    # -- taking over
+
+    def when_loaded(self, then: Callable[[PenstockError | None], None]) -> None:
+        """Call when all that was sent before is known; maybe at once. With an error, if it cannot be."""
+        if self.is_loaded:
+            then(None)
+            return
+        self._waiting.append(then)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._load())
+            self._task.add_done_callback(self._on_loaded)
+
+    async def _load(self) -> None:
+        has_more = True
+        while has_more:
+            try:
+                has_more = self.read_back()
+            except ColdRead as cold:
+                await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
+            await asyncio.sleep(0)
+
+    def read_back(self) -> bool:
+        """Reads the ids from the next piece of the log; returns whether there is more. Raises ColdRead."""
+        if self._at is None:
+            log, self._began_ms = self._partition.log, self._clock.steady_ms()
+            self._end = log.end_offset
+            first = find_time(log, self._began_ms - self._window_ms, self._end)
+            self._at = self._end if first is None else first[1]
+        if self._at >= self._end:
+            return False
+        before, self._at = self._at, self._read(self._at, self._end, self._began_ms)
+        return self._at > before
+
+    def _read(self, offset: int, end: int, now_ms: int) -> int:
+        """Note a piece of the log; the offset behind it."""
+        data = self._partition.log.read(offset, LOAD_BYTES, end)
+        for at, header in batches(data):
+            offset = header.next_offset
+            if header.is_control or not header.count:
+                continue
+            try:
+                columns = decode_columns(bytes(data[at : at + header.size_bytes]))
+            except PenstockError:
+                continue  # a producer sealed nonsense: there is no message in it
+            values_at, values_len = header_column(columns, _HEADER)
+            for row in range(columns.count):
+                if values_len[row] > 0:
+                    text = bytes(columns.body[values_at[row] : values_at[row] + values_len[row]])
+                    group, name = _text(columns.key(row)), text.decode(errors="replace")
+                    self._index.add(group, name, columns.offsets[row], columns.timestamps[row], now_ms)
+        return offset
+
+    def _on_loaded(self, task: "asyncio.Task[None]") -> None:
+        error = NotLeaderOrFollower("another index is read") if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, PenstockError):
+            raise error
+        self._task = None
+        self.is_loaded = error is None
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(error)
+
+    def close(self) -> None:
+        """Whoever waits is told that nothing was sent: what it would send now, the next index might not know."""
+        if self._task is not None:
+            self._task.cancel()
+
+    # -- asked and told
+
+    def key(self, message: NewMessage) -> Key:
+        """Messages that have the same are one."""
+        return message.deduplication_id, message.key if self.is_by_group else None
+
+    def find(self, message: NewMessage, now_ms: int) -> int | None:
+        """Where the message is that this one repeats."""
+        return self._index.find(_text(message.key), message.deduplication_id, now_ms)
+
+    def forget_below(self, offset: int) -> None:
+        """Forgets the ids of messages below an offset, because these were purged."""
+        self._index.forget_below(offset)
+
+    def check_room(self, count: int, now_ms: int) -> None:
+        self._index.check_room(now_ms, count)
+
+    def note(self, message: NewMessage, offset: int, now_ms: int) -> None:
+        self._index.add(_text(message.key), message.deduplication_id, offset, now_ms, now_ms)
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")

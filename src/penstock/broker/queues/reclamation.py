@@ -1,0 +1,180 @@
+"""Reclaiming: what all workers have finished goes from the logs of queues, and what is too old from queues.
+
+A queue's own log begins where the first message is that is not finished. Segments behind that go too, once all in
+them is, so that one message that is stuck keeps no others; every replica sees to that by itself. A topic that a queue
+is attached to keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new
+leader reads the deduplication ids (deduplication.py).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.partitions import QueuePartitions
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.foundation.clock import Clock, behind_ms
+from penstock.foundation.errors import PenstockError
+from penstock.log.io_queue import Outcome
+from penstock.log.log import Log
+from penstock.log.settings import Storage
+from penstock.log.times import find_time
+from penstock.queues.commands import Trimmed
+from penstock.queues.deduplication import WINDOW_MS
+from penstock.queues.machine import QueueMachine
+from penstock.replication.partition import Partition
+from penstock.replication.partitions import Partitions
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+TIDY_TICKS: Final = 30
+ROLL_BYTES: Final = 1 << 20
+"""A log that holds nothing but what is finished, and more than this, begins anew."""
+SUM_UP_BYTES: Final = 16 << 20
+"""Delivery state in memory, which nobody compacts, is said anew when its log has grown so large."""
+
+
+class Reclaimer:
+    """One task for all partitions with delivery state that this broker has a replica of."""
+
+    def __init__(
+        self,
+        *,
+        queue_partitions: QueuePartitions,
+        partitions: Partitions,
+        image: Callable[[], ClusterImage],
+        clock: Clock,
+        deduplication_ms: int = WINDOW_MS,
+    ) -> None:
+        self._queue_partitions = queue_partitions
+        self._partitions = partitions
+        self._image = image
+        self._clock = clock
+        self._ticks = 0
+        self._queues: object = None
+        self._names: dict[bytes, list[str]] = {}
+        """The queues of each topic, as they were when they were last looked at."""
+        self._fifo: set[bytes] = set()
+        """The topics of FIFO queues."""
+        self._deduplication_ms = deduplication_ms
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        self._ticks += 1
+        image = self._image()
+        if self._queues is not image.queues:
+            self._queues, self._names = image.queues, {}
+            for queue in image.queues.values():
+                self._names.setdefault(queue.topic_id, []).append(queue.name)
+            self._fifo = {queue.topic_id for queue in image.queues.values() if queue.settings.is_fifo}
+        for partition in self._queue_partitions:
+            self._guarded(partition.partition, partial(self._keep, image, partition))
+            if self._ticks % TIDY_TICKS == 0:
+                partition.tidy()
+        for place, runtime in self._queue_partitions.runtimes.standing.items():
+            replica = self._partitions.replicas.get(place.topic_id, {}).get(place.number)
+            topic = image.topics.get(place.topic_id)
+            machine = runtime.machine
+            if replica is not None and topic is not None and topic.is_queue and isinstance(machine, QueueMachine):
+                self._guarded(replica, partial(self._drop_finished, topic, replica, machine))
+
+    @staticmethod
+    def _guarded(partition: Partition, work: Callable[[], None]) -> None:
+        if not partition.is_online:
+            return
+        try:
+            work()
+        except PenstockError as error:  # the next tick tries again
+            logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(error))
+
+    # -- what is led here
+
+    def _keep(self, image: ClusterImage, found: QueuePartition) -> None:
+        partition, machine = found.partition, found.machine
+        topic = image.topics.get(partition.topic_id)
+        if topic is not None and topic.is_queue:
+            self._trim(topic, partition, machine)
+            self._drop_finished(topic, partition, machine)
+        start = partition.log.start_offset
+        for name in machine.groups:
+            delivery = machine.group(name)
+            if delivery is not None and delivery.start < start:
+                found.runtime.tell(Trimmed(name, start))
+        companion = found.runtime.partition.log
+        if companion.settings.storage is Storage.MEMORY and companion.size_bytes > SUM_UP_BYTES:
+            found.runtime.sum_up(machine.summary())
+
+    def _trim(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
+        """Move the log's start past what is finished and what is too old, as DeleteRecords does: followers follow."""
+        log, mark = partition.log, partition.high_watermark
+        start = machine.start if self._all_have_begun(topic, machine) else None
+        finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset
+        if finished_to >= log.end_offset and log.segments[-1].size > ROLL_BYTES:
+            log.roll(self._clock.now_ms())
+        target = max(finished_to, self._too_old_to(log, partition.last_stable_offset))
+        if target <= log.start_offset:
+            return
+        is_worth_it = len(log.segments) > 1 and log.segments[1].base_offset <= target
+        if is_worth_it or target > finished_to:
+            log.trim(target)
+
+    def _too_old_to(self, log: Log, limit: int) -> int:
+        """Everything below was sent longer ago than the queue keeps messages: exactly, not by whole segments."""
+        retention_ms = log.settings.retention_ms
+        first_ms = log.segments[0].first_timestamp_ms
+        oldest_kept_ms = behind_ms(self._clock) - retention_ms
+        if retention_ms < 0 or not 0 <= first_ms < oldest_kept_ms:
+            return log.start_offset
+        found = find_time(log, oldest_kept_ms, limit)
+        return found[1] if found is not None else limit
+
+    def _needed_from(self, topic: Topic, log: Log) -> int:
+        """Returns the base offset of the first segment that has messages of the deduplication interval."""
+        if topic.topic_id not in self._fifo:
+            return log.end_offset
+        oldest_ms = behind_ms(self._clock) - self._deduplication_ms
+        return next((each.base_offset for each in log.segments if each.latest_ms >= oldest_ms), log.end_offset)
+
+    # -- what any replica does
+
+    def _drop_finished(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
+        """Closed segments in which nothing is left to be done."""
+        log = partition.log
+        if len(log.segments) < 3 or not self._all_have_begun(topic, machine):
+            return
+        limit = min(log.stable_end(partition.high_watermark), log.decided_to, log.checkpoint.synced_to)
+        limit = min(limit, self._needed_from(topic, log))
+        bases = [segment.base_offset for segment in log.segments]
+        finished = {first for first, end in pairwise(bases) if end <= limit and _is_finished(machine, first, end)}
+        if finished and not log.io.is_busy:  # if it is, the next tick will do
+
+            def then(outcome: Outcome) -> None:
+                if outcome.error is not None:
+                    logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(outcome.error))
+                else:
+                    logger.info("reclaimed partition=%s freed_bytes=%d", partition.name, outcome.value)
+
+            log.drop_finished(finished, self._clock.now_ms(), then)
+
+    def _all_have_begun(self, topic: Topic, machine: QueueMachine) -> bool:
+        """Whether every queue on a topic has looked at this partition: for one that has not, all of it is waiting."""
+        names = self._names.get(topic.topic_id)
+        return bool(names) and all(machine.group(name) is not None for name in names or ())
+
+
+def _is_finished(machine: QueueMachine, first: int, end: int) -> bool:
+    """Whether no group has anything to do with the offsets from `first` on, up to `end`."""
+    for name in machine.groups:
+        delivery = machine.group(name)
+        if delivery is not None and (delivery.end < end or next(delivery.between(first, end - 1), None) is not None):
+            return False
+    return True

@@ -1,0 +1,310 @@
+"""One partition as a member of a share group meets it: what it acquires, acknowledges and gives back (KIP-932)."""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from penstock.broker.broker import Broker
+from penstock.broker.queues.message_reader import readable_to
+from penstock.broker.queues.partition import QueuePartition, Ranges, ReceiveRequest, Waiter
+from penstock.broker.share.delivery_terms import Terms
+from penstock.broker.share.sessions import Place
+from penstock.cluster.topic_changes import check_may_share
+from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, OffsetNotAvailable, PenstockError
+from penstock.groups.group_configs import EARLIEST, reset_before_ms
+from penstock.log.disk import ColdRead
+from penstock.log.times import find_time
+from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, ReleaseHolder, SetPosition
+from penstock.queues.errors import OverLimit
+from penstock.records.batch import batches
+from penstock.replication.partition import Partition
+from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
+from penstock.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
+from penstock.wire.messages.share_fetch import AcquiredRecords
+from penstock.wire.schema import Buffer
+
+GAP: Final = 0
+ACCEPT: Final = 1
+RELEASE: Final = 2
+REJECT: Final = 3
+RENEW: Final = 4
+_VERDICTS: Final = {
+    GAP: AckType.DELETE,  # there is no message at that offset
+    ACCEPT: AckType.DELETE,
+    RELEASE: AckType.RELEASE,
+    REJECT: AckType.REJECT,
+    RENEW: AckType.RENEW,
+}
+READ_BYTES_MIN: Final = 16 << 10
+READ_BYTES_MAX: Final = 1 << 20
+READ_BYTES_EACH: Final = 2 << 10
+"""How much is read for a message, about: if that is too little, the rest is read next."""
+COUNT_MAX: Final = 2**15 - 1
+
+Then = Callable[[Any], None]
+
+
+class SharePartition(NamedTuple):
+    """A partition that is led here, the terms that hold for a group, and who works there, once it is ready."""
+
+    partition: Partition
+    terms: Terms
+    delivery: QueuePartition | None
+
+    @classmethod
+    def find(cls, broker: Broker, group_id: str, place: Place) -> "SharePartition":
+        """Raises Kafka's errors, and InvalidRequest for a FIFO queue."""
+        topic_id, number = place
+        partition = broker.partition("", topic_id, number)
+        check_may_share(broker.image.topics[topic_id])
+        terms = broker.share_terms.of(group_id, broker.image.topics[topic_id])
+        queue_partitions = broker.queue_partitions
+        return cls(
+            partition, terms, queue_partitions.find(topic_id, number) if queue_partitions is not None else None
+        )
+
+    # -- acquiring
+
+    def begin(self, group_id: str, now_ms: int) -> None:
+        """Have a group that has never been here begin where its settings say. Raises ColdRead, OffsetNotAvailable."""
+        delivery = self.delivery
+        if delivery is None or delivery.machine.group(group_id) is not None:
+            return
+        partition, begins = self.partition, self.terms.begins
+        before_ms = reset_before_ms(begins)
+        if begins == EARLIEST:
+            offset = partition.log.start_offset
+        elif not partition.is_settled:
+            raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
+        else:
+            found, end = None, readable_to(partition, stable=False)
+            if before_ms is not None:
+                found = find_time(partition.log, now_ms - before_ms, end)
+            offset = end if found is None else found[1]
+        # It is applied at once: whoever asks next finds the group there.
+        delivery.runtime.submit(SetPosition(group_id, offset), _ignore)
+
+    def receive_request(
+        self, group_id: str, member_id: str, max_records: int, max_bytes: int, is_strict: bool
+    ) -> ReceiveRequest:
+        return ReceiveRequest(
+            group=group_id,
+            holder=member_id,
+            max_messages=min(max_records, self.terms.settings.in_flight_max),
+            visibility_ms=self.terms.lock_ms,
+            settings=self.terms.settings,
+            delay_ms=self.terms.delay_ms,
+            max_bytes=max_bytes,
+            whole_ranges=not is_strict,
+            is_stable=self.terms.is_stable,
+            is_plain=self.terms.is_plain,
+        )
+
+    def is_ready(self, group_id: str) -> bool:
+        """Whether delivery state has been read back, and the group has begun: nobody else may choose where."""
+        return self.delivery is not None and self.delivery.machine.group(group_id) is not None
+
+    def acquire(self, receive_request: ReceiveRequest, then: Callable[[Ranges | PenstockError], None]) -> None:
+        """What there is now; nothing while as much is in flight as may be: a settlement makes room."""
+        if self.delivery is None or not self.is_ready(receive_request.group):
+            then(())
+        else:
+            self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
+
+    def read(self, ranges: Ranges) -> "Read":
+        """The batches that hold these messages, as they lie in the log, each once. Raises ColdRead."""
+        found = Read([], [])
+        read_to = self.partition.log.start_offset  # what lies below is gone: the member finds gaps
+        for acquired in ranges:
+            at = max(acquired.first, read_to)
+            while at <= acquired.last:
+                size = (acquired.last - at + 1) * READ_BYTES_EACH
+                data = self.partition.read(at, max(READ_BYTES_MIN, min(size, READ_BYTES_MAX)))
+                end, run_from, run_to = at, 0, 0
+                for start, header in batches(data):
+                    end = header.next_offset
+                    if header.base_offset > acquired.last:
+                        break
+                    if end > at and not header.is_control:
+                        if start != run_to:  # what lies side by side goes out in one piece
+                            found.add(data, run_from, run_to)
+                            run_from = start
+                        run_to = start + header.size_bytes
+                        found.ends.append(end - 1)
+                        read_to = end
+                found.add(data, run_from, run_to)
+                if end <= at:
+                    break  # compaction took the rest
+                at = end
+        return found
+
+    # -- settling
+
+    def acknowledge(
+        self,
+        group_id: str,
+        member_id: str,
+        acknowledged: Sequence[FetchBatch | AcknowledgeBatch],
+        then: Callable[[PenstockError | None], None],
+    ) -> None:
+        """Acknowledgements of a member; the first thing that went wrong, when what did not is committed."""
+        if self.delivery is None:
+            then(NotLeaderOrFollower(f"{self.partition.name} is being taken over; try again"))
+            return
+        now_ms = self.delivery.now_ms
+        items = tuple(
+            Acknowledgement(
+                first, last, member_id, _VERDICTS[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0
+            )
+            for first, last, kind in runs_of(acknowledged)
+        )
+        if not self.terms.may_renew and any(item.ack_type is AckType.RENEW for item in items):
+            then(InvalidRequest(f"share.renew.acknowledge.enable is false for group {group_id!r}"))
+            return
+
+        def on_acknowledged(reply: Sequence[PenstockError | None] | PenstockError) -> None:
+            if isinstance(reply, PenstockError):
+                then(reply)
+            else:
+                then(next((error for error in reply if error is not None), None))
+
+        self.delivery.acknowledge(Acknowledge(group_id, items, self.terms.settings), on_acknowledged)
+
+    def give_back(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
+        """A member is gone: what it had in hand is for others. `is_undone`: it never got to it."""
+        delivery = self.delivery
+        if delivery is None:
+            return  # its deadlines pass
+
+        def on_given(reply: Any) -> None:
+            # So much at a time as fits into one decision.
+            if isinstance(reply, int) and reply and not delivery.is_closed:
+                self.give_back(group_id, member_id, is_undone=is_undone)
+            delivery.look_soon(group_id)
+
+        delivery.runtime.submit(ReleaseHolder(group_id, member_id, is_undone), on_given)
+
+
+class Read(NamedTuple):
+    """Batches, as they lie in the log."""
+
+    pieces: list[Buffer]
+    ends: list[int]
+    """The last offset of each batch."""
+
+    def add(self, data: Buffer, start: int, end: int) -> None:
+        if start < end:
+            self.pieces.append(data if end - start == len(data) else memoryview(data)[start:end])
+
+    @property
+    def records(self) -> Buffer:
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+NOTHING_READ: Final = Read([], [])
+
+
+class ShareWaiter(Waiter):
+    """A member that waits at the partitions of one topic for whichever has something first."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, receive_request: ReceiveRequest) -> None:
+        super().__init__(receive_request, _ignore)
+        self.at: QueuePartition | None = None
+        """Which partition has given something."""
+
+    def ask(self, partition: QueuePartition, then: Then) -> None:
+        def on_acquired(reply: Ranges | PenstockError) -> None:
+            self.at = partition
+            then(reply)
+
+        if partition.machine.group(self.receive_request.group) is None:
+            then(())  # the group was deleted meanwhile, and must not begin again by this
+        else:
+            partition.acquire(self.receive_request, on_acquired)
+
+    def give_back(self, partition: QueuePartition, found: Ranges) -> None:
+        undo(partition, self.receive_request.group, self.receive_request.holder, found)
+
+
+def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Ranges) -> None:
+    """Nobody was there to take these: they are as if never delivered."""
+    if ranges and not partition.is_closed:
+        items = tuple(Acknowledgement(one.first, one.last, member_id, AckType.UNDO) for one in ranges)
+        partition.acknowledge(Acknowledge(group_id, items), _ignore)
+
+
+def check_acknowledged(
+    acknowledged: Sequence[FetchBatch | AcknowledgeBatch], *, version: int, is_renew: bool
+) -> None:
+    """Raises InvalidRequest where acknowledgements make no sense."""
+    before = -1
+    for batch in acknowledged:
+        first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if first > last or first <= before:
+            raise InvalidRequest(
+                f"offsets {first} to {last} are acknowledged behind {before}; expected them in order"
+            )
+        if len(kinds) != 1 and len(kinds) != last - first + 1:
+            raise InvalidRequest(
+                f"offsets {first} to {last} are acknowledged by {len(kinds)} types; expected 1 or all"
+            )
+        known = RENEW if version >= 2 else REJECT
+        if not all(GAP <= kind <= known for kind in kinds):
+            raise InvalidRequest(f"acknowledge types {sorted(set(kinds))}; expected {GAP} to {known}")
+        if RENEW in kinds and not is_renew:
+            raise InvalidRequest("something is to be renewed, but the request does not say so (KIP-1222)")
+        before = last
+
+
+def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple[int, int, int]]:
+    """First and last offset of neighbours that are acknowledged alike, and how."""
+    found: list[tuple[int, int, int]] = []
+    for batch in acknowledged:
+        kinds = batch.acknowledge_types
+        if len(kinds) == 1:
+            found.append((batch.first_offset, batch.last_offset, kinds[0]))
+            continue
+        first = batch.first_offset
+        for index, kind in enumerate(kinds):
+            if index and kind != kinds[index - 1]:
+                found.append((first, batch.first_offset + index - 1, kinds[index - 1]))
+                first = batch.first_offset + index
+        found.append((first, batch.last_offset, kinds[-1]))
+    return found
+
+
+def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> list[AcquiredRecords]:
+    """As a member is told: no more than `batch_size` together, but no batch of the log is cut for that.
+
+    `ends`: the last offsets of the batches, in order.
+    """
+    found = []
+    for acquired in ranges:
+        first, count = acquired.first, min(acquired.count, COUNT_MAX)
+        for end in islice(ends, bisect_left(ends, first), bisect_left(ends, acquired.last)):
+            if end - first + 1 >= batch_size > 0:
+                found.append(AcquiredRecords(first_offset=first, last_offset=end, delivery_count=count))
+                first = end + 1
+        found.append(AcquiredRecords(first_offset=first, last_offset=acquired.last, delivery_count=count))
+    return found
+
+
+def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
+    """Have something read from the device on a thread, and go on."""
+
+    async def read() -> PenstockError | None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(broker.threads, cold.warm)
+        except PenstockError as error:
+            return error
+        return None
+
+    broker.run(read(), lambda error: then() if error is None else refuse(error))
+
+
+def _ignore(reply: object) -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,161 @@
+"""One partition read through a view's filter, for one Fetch: a little at a time, and nothing twice."""
+
+import asyncio
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.broker.views.decompression import Arenas, Found, Opened
+from penstock.broker.views.service import ViewCounts
+from penstock.foundation.errors import CorruptMessage, PenstockError
+from penstock.foundation.time_slices import TimeSlices
+from penstock.log.disk import ColdRead
+from penstock.records.batch import BatchHeader, batches, check_batch
+from penstock.records.columns import Columns, columns_of
+from penstock.records.selection import Selection
+from penstock.replication.partition import Partition
+from penstock.views.predicate import Predicate
+
+CHUNK_BYTES: Final = 2 << 20
+"""What is read from the log at a time."""
+WARM_ATTEMPTS: Final = 3
+
+
+class Scan:
+    """Where a Fetch is in one partition of a view, and what it has found so far.
+
+    Compressed batches are opened on threads, for as long as that takes nobody waits; what they hold is looked at on
+    the loop, in turns.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes,
+        predicate: Predicate,
+        from_offset: int,
+        is_stable: bool,
+        slices: TimeSlices,
+        arenas: Arenas,
+        threads: Executor,
+        counts: ViewCounts,
+    ) -> None:
+        self.topic_id = topic_id
+        """Of the topic that the view is of."""
+        self.scanned_bytes = 0
+        self.is_at_end = False
+        """Whether there was nothing more to look at."""
+        self._predicate = predicate
+        self._selection = Selection(from_offset)
+        self._from_offset = from_offset
+        self._is_stable = is_stable
+        self._slices = slices
+        self._arenas = arenas
+        self._threads = threads
+        self._counts = counts
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._selection.size_bytes
+
+    @property
+    def records(self) -> bytes:
+        """What to send: the matches, and a marker for what was passed over behind the last."""
+        return self._selection.answer().records
+
+    async def go_on(self, partition: Partition, limit_bytes: int) -> None:
+        """Look at the next piece of the log; stop early when `limit_bytes` have been found.
+
+        Raises what reading does, and CorruptMessage for a batch that is damaged, as long as nothing was found.
+        """
+        data = await self._read(partition)
+        self.is_at_end = not data
+        if not data:
+            return
+        number = partition.name.partition
+        found = [Found(at, header, self._must_open(header, number)) for at, header in batches(data)]
+        if self._is_stable and found:
+            end = found[-1].header.next_offset
+            self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
+        body_max = partition.log.settings.decompressed_bytes_max
+        done = 0
+        while done < len(found) and self.kept_bytes < limit_bytes:
+            # Never the other way round: who waits for an arena must not hold up those who have one.
+            async with self._arenas.opened(data, found[done:], body_max) as opened, self._slices:
+                for body in opened.bodies():
+                    if self.kept_bytes >= limit_bytes:
+                        break
+                    each = found[done]
+                    done += 1
+                    await self._look_at(each.of(data), each, body, number)
+
+    def _must_open(self, header: BatchHeader, number: int) -> bool:
+        return not header.is_control and self._predicate.may_match(number, header.max_timestamp)
+
+    async def _read(self, partition: Partition) -> memoryview:
+        """Batches from where this scan is. A copy: what lies in the page cache may be cut off while others run."""
+        loop = asyncio.get_running_loop()
+        for _ in range(WARM_ATTEMPTS):
+            try:
+                return self._read_now(partition, blocking=False)
+            except ColdRead as cold:
+                await loop.run_in_executor(self._threads, cold.warm)
+        return self._read_now(partition, blocking=True)
+
+    def _read_now(self, partition: Partition, *, blocking: bool) -> memoryview:
+        offset, stable, visibility = self._selection.next_offset, self._is_stable, partition.visibility
+        if visibility is None:
+            return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=stable, blocking=blocking)))
+        # What consumers of the topic do not see yet is not to be seen through a view either.
+        seen = visibility.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
+        return memoryview(bytes(seen.records))
+
+    async def _look_at(self, batch: memoryview, found: Found, body: Opened, number: int) -> None:
+        header = found.header
+        self.scanned_bytes += header.size_bytes
+        self._counts.scanned_bytes += header.size_bytes
+        selection, counts = self._selection, self._counts
+        if not selection.is_visible(header):
+            return
+        counts.scanned += header.count
+        if not found.must_open:
+            selection.skip(header)
+            return
+        columns = self._columns(batch, header, body)
+        if columns is None:
+            counts.unknown += header.count
+            selection.skip(header)
+            return
+        matching = self._predicate.matching(columns, number, self._first_row(columns))
+        for _ in matching:
+            if self._slices.is_over:
+                await self._slices.next()
+        counts.unknown += matching.unknown
+        before = selection.count
+        if 1 in matching.mask:
+            selection.choose(batch, header, columns, matching.mask)
+        else:
+            selection.skip(header)
+        counts.matched += selection.count - before
+        if self._slices.is_over:
+            await self._slices.next()
+
+    def _columns(self, batch: memoryview, header: BatchHeader, body: Opened) -> Columns | None:
+        """None if the batch is as it was sent and holds nonsense: nobody has looked inside until now.
+
+        One that was damaged since is the reader's to hear of: what is sealed anew would look sound.
+        """
+        check_batch(batch, 0, header)
+        if isinstance(body, PenstockError):
+            return None
+        if isinstance(body, Columns):
+            return body
+        try:
+            return columns_of(header, body)
+        except CorruptMessage:
+            return None
+
+    def _first_row(self, columns: Columns) -> int:
+        """The first record that the reader has asked for: it may begin in the middle of a batch."""
+        if not columns.count or columns.offsets[0] >= self._from_offset:
+            return 0
+        return sum(offset < self._from_offset for offset in columns.offsets)

@@ -1,0 +1,197 @@
+"""A Fetch that reads views, and maybe topics beside them: scanned in turns, answered in time.
+
+It is bounded work. When little matches, it ends with the time that the reader would wait, or with so much looked at,
+and the answer moves the reader past all of that; the next Fetch goes on from there. While it waits for more to be
+written, it keeps what it has found, and looks at nothing twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.call import Call
+from penstock.broker.fetch_sessions import FetchPlan, Key
+from penstock.broker.views.scan import Scan
+from penstock.cluster.views import View
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import PenstockError
+from penstock.wire.messages.fetch import FetchPartition, FetchResponse
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.handlers.fetch import Attempt
+
+logger = logging.getLogger(__name__)
+
+SCAN_BYTES_MAX: Final = 256 << 20
+"""Of the topic's log, for one Fetch."""
+GATHER_S: Final = 0.05
+"""When there is enough to answer, it is looked for more of it for so long."""
+SCAN_S_MIN: Final = 0.02
+"""What a Fetch that does not wait at all may take."""
+
+
+def has_views(plan: FetchPlan, broker: "Broker") -> bool:
+    return any(broker.view(name, topic_id) is not None for (name, topic_id, _), _ in plan.wanted)
+
+
+def answer_views(attempt: "Attempt", call: Call) -> None:
+    """Answer a call that reads views, when there is something or its time is up."""
+    task = asyncio.get_running_loop().create_task(_ViewFetch(attempt).run())
+    attempt.broker.views.tasks.add(task)
+    call.on_gone = lambda: _cancel(task)
+
+    def done(finished: asyncio.Task[FetchResponse]) -> None:
+        attempt.broker.views.tasks.discard(finished)
+        if finished.cancelled():
+            return
+        error = finished.exception()
+        if error is not None:
+            logger.error("view_fetch_failed", exc_info=error)
+            failure = FetchResponse(throttle_time_ms=0, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=())
+        call.answer(finished.result() if error is None else failure)
+
+    task.add_done_callback(done)
+
+
+def _cancel(task: asyncio.Task[FetchResponse]) -> None:
+    task.cancel()
+
+
+class _ViewFetch:
+    """One request."""
+
+    def __init__(self, attempt: "Attempt") -> None:
+        self._attempt = attempt
+        self._broker = attempt.broker
+        self._views: list[View] = []
+        self._scans: dict[Key, Scan] = {}
+        self._kept_bytes = 0
+        self._scanned_bytes = 0
+        self._failed: set[Key] = set()
+        """Partitions that cannot be scanned: reading them says why."""
+
+    async def run(self) -> FetchResponse:
+        attempt, now_s = self._attempt, self._broker.clock.monotonic_s
+        await self._begin()
+        started_s = now_s()
+        until_s = started_s + max(attempt.request.max_wait_ms / 1000, SCAN_S_MIN)
+        await self._read_all()
+        if attempt.failed:  # what is asked for is not to be had here
+            return attempt.response()
+        while True:
+            grown = asyncio.Event()
+            stop_watching = self._watch(grown)
+            try:
+                await self._scan(started_s + GATHER_S, until_s)
+                await self._read()
+                if attempt.is_enough or self._is_over or now_s() >= until_s:
+                    return attempt.response()
+                try:
+                    await asyncio.wait_for(grown.wait(), until_s - now_s())
+                except TimeoutError:
+                    return attempt.response()
+            finally:
+                stop_watching()
+                for view in self._views:
+                    self._broker.views.note_read(view)
+
+    async def _begin(self) -> None:
+        """Find the views, and have their expressions compiled if they are not."""
+        service = self._broker.views
+        for key, wanted in self._attempt.plan.wanted:
+            found = self._broker.view(key[0], key[1])
+            if found is None or found.view is None:
+                continue
+            view = found.view
+            service.note_read(view)
+            self._views.append(view)
+            self._scans[key] = Scan(
+                topic_id=view.topic_id,
+                predicate=await service.predicate(view),
+                from_offset=wanted.fetch_offset,
+                is_stable=self._attempt.is_stable,
+                slices=service.slices,
+                arenas=service.arenas,
+                threads=self._broker.threads,
+                counts=service.counts_of(view.name),
+            )
+        self._attempt.scans = self._scans
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there is nothing to wait for: there is more to be looked at, but not within this request."""
+        return bool(self._failed) or not all(scan.is_at_end for scan in self._scans.values())
+
+    def _room(self, scan: Scan, wanted: FetchPartition) -> int:
+        """How many bytes more may be found in a partition. The first that are come whole, however many."""
+        room: int = min(wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes)
+        return room if self._kept_bytes else max(room, 1)
+
+    async def _scan(self, gather_until_s: float, until_s: float) -> None:
+        """Scan all partitions in turn, once at least, until there is enough, no more, or no time."""
+        attempt, now_s = self._attempt, self._broker.clock.monotonic_s
+        going = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
+        while going:
+            further = []
+            for key, wanted in going:
+                scan = self._scans[key]
+                room = self._room(scan, wanted)
+                if key in self._failed or room <= 0:
+                    continue
+                kept_bytes, scanned_bytes = scan.kept_bytes, scan.scanned_bytes
+                try:
+                    await scan.go_on(attempt.find(key), kept_bytes + room)
+                except PenstockError as error:
+                    self._fail(key, error)
+                self._kept_bytes += scan.kept_bytes - kept_bytes
+                self._scanned_bytes += scan.scanned_bytes - scanned_bytes
+                if not scan.is_at_end and key not in self._failed:
+                    further.append((key, wanted))
+            going = further
+            is_enough = self._kept_bytes >= max(1, attempt.request.min_bytes)
+            is_late = now_s() >= (gather_until_s if is_enough else until_s)
+            if is_late or self._scanned_bytes >= SCAN_BYTES_MAX:
+                return
+
+    def _fail(self, key: Key, error: PenstockError) -> None:
+        """What was found before is sent, and the reader comes again for the rest; else it is told."""
+        self._failed.add(key)
+        if not self._scans[key].records:
+            self._attempt.failures[key] = error
+
+    async def _read(self) -> None:
+        """Put the answer together, with what topics beside the views have."""
+        attempt, loop = self._attempt, asyncio.get_running_loop()
+        await self._read_all()
+        for _ in range(3):
+            if not attempt.cold:
+                return
+            for cold in attempt.cold:
+                await loop.run_in_executor(self._broker.threads, cold.warm)
+            await self._read_all()
+        if attempt.cold:
+            await self._read_all(blocking=True)
+
+    async def _read_all(self, blocking: bool = False) -> None:
+        if self._attempt.is_large:
+            await self._broker.slices.run(self._attempt.read_steps(blocking))
+        else:
+            self._attempt.read(blocking)
+
+    def _watch(self, grown: asyncio.Event) -> Callable[[], None]:
+        """Hear of growth from now on: also of what comes while the scan is under way."""
+        tickets = []
+        for key, _ in self._attempt.plan.wanted:
+            try:
+                partition = self._attempt.find(key)
+            except PenstockError:
+                continue  # reading says why
+            tickets.append((partition.unwatch, partition.watch(grown.set)))
+
+        def stop() -> None:
+            for unwatch, ticket in tickets:
+                unwatch(ticket)
+
+        return stop

@@ -1,0 +1,1 @@
+"""`penstock cluster`: status, reassignment, rebalancing and repair of a cluster."""

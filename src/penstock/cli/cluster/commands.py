@@ -1,0 +1,259 @@
+"""`penstock cluster`: the command group, and `status`, `brokers` and others that only read."""
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+import click
+
+from penstock.cli.cluster.drain import drain
+from penstock.cli.cluster.migrate_store import migrate_store
+from penstock.cli.cluster.reassign import reassign
+from penstock.cli.cluster.rebalance import rebalance
+from penstock.cli.cluster.repair import repair_internal_topics
+from penstock.cli.cluster.survey import Survey, survey_now
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
+from penstock.client.cluster import KafkaClient
+from penstock.cluster.image import NO_LEADER, Placed
+from penstock.cluster.survey import Health
+from penstock.foundation.ids import TopicPartition
+
+Sizes = Mapping[int, Mapping[TopicPartition, int]]
+
+
+@click.group()
+def cluster() -> None:
+    """Look after a cluster: its brokers, and the replicas on them.
+
+    \b
+    Examples:
+      penstock cluster status
+      penstock cluster reassign --replication-factor 3 --topic orders
+      penstock cluster drain 2 --execute
+      penstock cluster rebalance
+    """
+
+
+for command in (reassign, drain, rebalance, migrate_store, repair_internal_topics):
+    cluster.add_command(command)
+
+
+@cluster.command()
+@click.option("--check", is_flag=True, help="Exit with 1 unless the cluster is healthy.")
+@bootstrap_option
+@json_option
+@click.pass_context
+def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> None:
+    """Show how the cluster is: brokers, partitions that need care, replicas that are on their way.
+
+    Healthy is a cluster whose partitions all have a leader and their replicas in sync, and whose brokers are there
+    and answer. Each broker is asked, and has 5 s: one that has just died is registered still, perhaps as controller.
+    Moves that are under way, and leaders that are not the preferred ones, are shown and do no harm.
+
+    \b
+    Examples:
+      penstock cluster status
+      penstock cluster status --check && echo "all is well"
+      penstock cluster status --json | jq .partitions.offline
+    """
+
+    async def work() -> tuple[Survey, Health, Sizes]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            found = await survey_now(client)
+            health = await found.examine()
+            names = [found.name(place) for place, _ in health.moving]
+            return found, health, await found.admin.sizes(_reachable(found), names) if names else {}
+
+    found, health, sizes = run(work())
+    if as_json:
+        echo_json(_as_json(found, health, sizes))
+    else:
+        _echo_status(found, health, sizes)
+    if check and not _is_healthy(found, health):
+        ctx.exit(1)
+
+
+def _reachable(found: Survey) -> list[int]:
+    return [node_id for node_id in found.image.brokers if node_id not in found.unreachable]
+
+
+def _is_healthy(found: Survey, health: Health) -> bool:
+    return health.is_good and not found.unreachable
+
+
+def _echo_status(found: Survey, health: Health, sizes: Sizes) -> None:
+    image = found.image
+    states = [state for _, state in image.placed()]
+    click.echo(f"cluster {found.cluster_id}: {'healthy' if _is_healthy(found, health) else 'needs care'}")
+    click.echo(
+        f"{plural(len(image.brokers), 'broker')}, {plural(len(image.topics), 'topic')}, "
+        f"{plural(len(states), 'partition')}, {plural(sum(len(state.replicas) for state in states), 'replica')}\n"
+    )
+    echo_table(["#ID", "ADDRESS", "RACK", "STATE"], [_broker_row(found, node) for node in found.node_ids])
+    for node_id, reason in found.unreachable.items():
+        who = "the controller" if node_id == found.controller else "a broker"
+        click.echo(f"\nbroker {node_id}, {who}, does not answer: {reason}")
+    click.echo()
+    echo_table(
+        ["PARTITIONS", "#COUNT"],
+        [
+            ("offline", len(health.offline)),
+            ("led by a broker that does not answer", len(found.led_by_unreachable())),
+            ("under min.insync.replicas", len(health.under_min_isr)),
+            ("under-replicated", len(health.under_replicated)),
+            ("moving", len(health.moving)),
+            ("not led by their preferred leader", len(health.not_preferred)),
+        ],
+    )
+    problems = _problems(health)
+    if problems:
+        click.echo()
+        echo_table(
+            ["PARTITION", "PROBLEM", "#LEADER", "IN SYNC", "REPLICAS"],
+            [_problem_row(found, placed, problem) for placed, problem in problems],
+        )
+    if health.moving:
+        click.echo()
+        echo_table(
+            ["MOVING", "REPLICAS", "ADDING", "REMOVING", "#COPIED"],
+            [_moving_row(found, placed, sizes) for placed in health.moving],
+        )
+
+
+def _broker_row(found: Survey, node_id: int) -> tuple[object, ...]:
+    broker = found.image.brokers.get(node_id)
+    if broker is None:
+        return node_id, None, None, found.state_of(node_id)
+    return node_id, f"{broker.host}:{broker.port}", broker.rack, found.state_of(node_id)
+
+
+def _problems(health: Health) -> list[tuple[Placed, str]]:
+    """Each partition once, with the worst that can be said of it."""
+    worst: dict[object, tuple[Placed, str]] = {}
+    for problem, placed in (
+        ("offline", health.offline),
+        ("under min.insync.replicas", health.under_min_isr),
+        ("under-replicated", health.under_replicated),
+    ):
+        for one in placed:
+            worst.setdefault(one[0], (one, problem))
+    return list(worst.values())
+
+
+def _problem_row(found: Survey, placed: Placed, problem: str) -> tuple[object, ...]:
+    place, state = placed
+    leader = None if state.leader == NO_LEADER else state.leader
+    return found.name(place), problem, leader, _nodes(state.isr), _nodes(state.replicas)
+
+
+def _moving_row(found: Survey, placed: Placed, sizes: Sizes) -> tuple[object, ...]:
+    place, state = placed
+    share = found.copied(placed, sizes)
+    shown = None if share is None else f"{share:.0%}"
+    return found.name(place), _nodes(state.replicas), _nodes(state.adding), _nodes(state.removing), shown
+
+
+def _nodes(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, nodes)) or "-"
+
+
+def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
+    image = found.image
+    states = [state for _, state in image.placed()]
+
+    def names(placed: Iterable[Placed]) -> list[str]:
+        return [str(found.name(place)) for place, _ in placed]
+
+    return {
+        "cluster_id": found.cluster_id,
+        "healthy": _is_healthy(found, health),
+        "controller": found.controller,
+        "unreachable": [{"id": node_id, "reason": reason} for node_id, reason in found.unreachable.items()],
+        "brokers": [
+            {
+                "id": node_id,
+                "host": broker.host if broker else None,
+                "port": broker.port if broker else None,
+                "rack": broker.rack if broker else None,
+                "state": found.state_of(node_id),
+            }
+            for node_id in found.node_ids
+            for broker in [image.brokers.get(node_id)]
+        ],
+        "counts": {
+            "topics": len(image.topics),
+            "partitions": len(states),
+            "replicas": sum(len(state.replicas) for state in states),
+        },
+        "partitions": {
+            "offline": names(health.offline),
+            "leader_unreachable": names(found.led_by_unreachable()),
+            "under_min_isr": names(health.under_min_isr),
+            "under_replicated": names(health.under_replicated),
+            "not_preferred": names(health.not_preferred),
+        },
+        "moving": [
+            {
+                "partition": str(found.name(placed[0])),
+                "replicas": placed[1].replicas,
+                "adding": placed[1].adding,
+                "removing": placed[1].removing,
+                "copied": found.copied(placed, sizes),
+            }
+            for placed in health.moving
+        ],
+    }
+
+
+@cluster.command()
+@bootstrap_option
+@json_option
+def brokers(bootstrap: str, as_json: bool) -> None:
+    """List the brokers, with how much each of them has and leads.
+
+    \b
+    Examples:
+      penstock cluster brokers
+      penstock cluster brokers --json | jq .size_bytes
+    """
+
+    async def work() -> tuple[Survey, Sizes]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            found = await survey_now(client)
+            return found, await found.admin.sizes(_reachable(found))
+
+    found, sizes = run(work())
+    rows = [_load(found, sizes, node_id) for node_id in found.node_ids]
+    if as_json:
+        for row in rows:
+            echo_json(row)
+        return
+    echo_table(
+        ["#ID", "HOST", "RACK", "STATE", "#REPLICAS", "#LEADERS", "#SIZE", "CONTROLLER"],
+        [
+            (
+                row["id"],
+                row["address"],
+                row["rack"],
+                row["state"],
+                row["replicas"],
+                row["leaders"],
+                format_bytes(size) if isinstance(size := row["size_bytes"], int) else None,
+                "yes" if row["controller"] else "no",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _load(found: Survey, sizes: Sizes, node_id: int) -> dict[str, object]:
+    broker = found.image.brokers.get(node_id)
+    return {
+        "id": node_id,
+        "address": f"{broker.host}:{broker.port}" if broker else None,
+        "rack": broker.rack if broker else None,
+        "state": found.state_of(node_id),
+        "replicas": sum(1 for _ in found.image.held_by(node_id)),
+        "leaders": sum(1 for _ in found.image.led_by(node_id)),
+        "size_bytes": sum(sizes[node_id].values()) if node_id in sizes else None,
+        "controller": node_id == found.controller,
+    }

@@ -1,0 +1,107 @@
+"""`penstock cluster migrate-store`: one broker's metadata, from its data folder to a ZooKeeper or an etcd."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from penstock.cli.common import echo_json, echo_table, json_option, plural, run
+from penstock.cluster import keys
+from penstock.cluster.identity import take_folder
+from penstock.cluster.store_migration import Migration, Move
+from penstock.coordination.store import StoreUnavailable
+from penstock.coordination.stores import EMBEDDED_FILE, open_embedded, open_store, parse
+
+SESSION_S: Final = 10.0
+PROGRESS_KEYS: Final = 5000
+"""Fewer are moved before anybody could look at a progress bar."""
+
+
+@click.command("migrate-store")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path("penstock-data"),
+    help="The folder of the broker, which must be stopped.  [./penstock-data]",
+)
+@click.option("--to", "url", required=True, metavar="URL", help="Where to: zookeeper://…, etcd://….")
+@click.option("--execute", is_flag=True, help="Do it. Without, only show what would be done.")
+@json_option
+def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
+    """Move a broker's metadata to a ZooKeeper or an etcd, so that others can join it. Messages stay where they are.
+
+    The broker must be stopped. Its folder is sealed first: from then on it starts with --store only. Topics, groups,
+    transactions, settings and the cluster's id are the same afterwards. If it is interrupted, run it again. Shows the
+    plan; --execute carries it out.
+
+    \b
+    Examples:
+      penstock cluster migrate-store --data-dir /var/lib/penstock --to etcd://etcd-1:2379,etcd-2:2379/penstock
+      penstock cluster migrate-store --data-dir /var/lib/penstock --to zookeeper://zk-1:2181/penstock --execute
+    """
+    parse(url)
+    if not (data_dir / EMBEDDED_FILE).is_file():
+        raise click.ClickException(f"there is no embedded store in {data_dir}; give the --data-dir of a broker")
+    lock_fd = take_folder(data_dir)
+    try:
+        move = run(_migrate(data_dir, url, execute))
+    except StoreUnavailable as error:
+        again = "; run it again: it goes on where it stopped" if execute else ""
+        raise click.ClickException(f"{error}{again}") from error
+    finally:
+        os.close(lock_fd)
+    _show(move, data_dir, url, execute, as_json)
+
+
+async def _migrate(data_dir: Path, url: str, execute: bool) -> Move:
+    source = await open_embedded(data_dir, opens_sealed=True)
+    try:
+        target = await open_store(url, data_dir, SESSION_S)
+        try:
+            migration = Migration(source, target, url)
+            move = await migration.look()
+            if not execute:
+                return move
+            with _progress(len(move.missing)) as advance:
+                await migration.execute(advance)
+            return move
+        finally:
+            await target.close()
+    finally:
+        await source.close()
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, if there is much to be moved."""
+    if total < PROGRESS_KEYS or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    with click.progressbar(length=total, label="moving", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _show(move: Move, data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
+    facts = {
+        "cluster_id": move.cluster_id,
+        "from": str(data_dir / EMBEDDED_FILE),
+        "to": url,
+        "topics": move.count(keys.TOPICS),
+        "partitions": move.count(keys.PARTITIONS),
+        "keys": len(move.entries),
+        "missing": len(move.missing),
+    }
+    if as_json:
+        echo_json(facts | {"executed": execute})
+        return
+    echo_table(["WHAT", "VALUE"], [(name.replace("_", " "), value) for name, value in facts.items()])
+    if move.is_complete:
+        click.echo(f"\nmoved already: start with --store {url}")
+    elif execute:
+        click.echo(f"\nmoved: {plural(len(move.missing), 'key')}; start with --store {url}")
+    else:
+        click.echo(f"\nwould move (--execute does it): {plural(len(move.missing), 'key')}")

@@ -1,0 +1,112 @@
+"""`penstock cluster repair-internal-topics`: internal topics that were created wrongly are made right."""
+
+import sys
+from random import Random
+
+import click
+
+from penstock.cli.cluster.internal_repair import Repair
+from penstock.cli.cluster.internal_topics import Diagnosis, diagnose
+from penstock.cli.cluster.moves import Terms, carry_out
+from penstock.cli.cluster.survey import survey
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.client.cluster import KafkaClient
+from penstock.cluster.rebalance_plans import plan_replication
+
+WAIT_S = 60
+
+
+@click.command("repair-internal-topics")
+@click.option("--check", is_flag=True, help="Repair nothing; exit with 1 if something is wrong.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(1),
+    default=WAIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for open transactions while coordinators are paused.",
+)
+@bootstrap_option
+@json_option
+@click.pass_context
+def repair_internal_topics(
+    ctx: click.Context, check: bool, yes: bool, wait_s: int, bootstrap: str, as_json: bool
+) -> None:
+    """Repair __consumer_offsets and __transaction_state where they were created or changed wrongly.
+
+    Settings and replicas are repaired while clients go on. If partitions are missing, the coordinators of the topic
+    pause for some seconds (clients try again by themselves): partitions are added, all state is copied to the ones
+    that it belongs to and read back, and only then deleted where it was. If that is interrupted, run it again.
+
+    Shows what is wrong and asks first; where nobody can be asked, --yes is needed.
+
+    \b
+    Examples:
+      penstock cluster repair-internal-topics
+      penstock cluster repair-internal-topics --yes
+      penstock cluster repair-internal-topics --check --json
+    """
+
+    async def work() -> bool:
+        """Whether all is well."""
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            found = [topic for topic in await diagnose(client) if list(topic.steps())]
+            _show(found, as_json)
+            if check or not found:
+                return not found
+            _ask(yes)
+            for topic in found:
+                await _repair(client, topic, wait_s, as_json)
+            if not as_json:
+                click.echo(f"Repaired {plural(len(found), 'topic')}.")
+            return all(fault.is_repairable for topic in found for fault in topic.faults)
+
+    if not run(work()):
+        ctx.exit(1)
+
+
+def _show(found: list[Diagnosis], as_json: bool) -> None:
+    if as_json:
+        for topic in found:
+            for step in topic.steps():
+                echo_json({"topic": topic.name, **step._asdict()})
+        return
+    if not found:
+        click.echo("Nothing to repair.")
+        return
+    rows = [(topic.name, step.problem, step.repair) for topic in found for step in topic.steps()]
+    echo_table(["TOPIC", "PROBLEM", "REPAIR"], rows)
+
+
+def _ask(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("nothing was repaired: give --yes to repair without being asked")
+    if not click.confirm("Repair?", err=True):
+        raise click.ClickException("nothing was repaired")
+
+
+async def _repair(client: KafkaClient, topic: Diagnosis, wait_s: int, as_json: bool) -> None:
+    def report(name: str, done: str, numbers: dict[str, object]) -> None:
+        if as_json:
+            echo_json({"topic": name, "done": done, **numbers})
+            return
+        said = ", ".join(f"{key} {_shown(value)}" for key, value in numbers.items())
+        click.echo(f"{name}: {done}{f' ({said})' if said else ''}")
+
+    repair = Repair(client, topic, report, wait_s)
+    await repair.repair_settings()
+    await repair.repair_partitions()
+    if topic.replicas < topic.replicas_wanted:
+        surveyed = await survey(client)
+        moves = plan_replication(surveyed.image, [surveyed.topic(topic.name)], topic.replicas_wanted)
+        terms = Terms(execute=True, wait=True, throttle=None, as_json=as_json)
+        await carry_out(client, surveyed, moves, terms)
+    report(topic.name, "repaired", {})
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,1 @@
+"""`penstock demo`: a short tour with a broker of its own."""

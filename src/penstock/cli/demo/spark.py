@@ -1,0 +1,171 @@
+"""The part of the tour that runs on Spark: orders at a steady rate, aggregated, archived, audited and drawn."""
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from penstock.cli.pipeline.screen import Plain, show_report
+from penstock.spark.java import JavaMissing, provide_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.pipelines.pipeline import Report
+    from penstock.spark.pipelines.query_progress import Batch
+
+_COMMAND: Final = str(Path(sys.executable).with_name("penstock"))
+ORDERS: Final = 6000
+A_SECOND: Final = 300
+ITEMS: Final = (("valve", 40), ("pipe", 12), ("pump", 310), ("gate", 95), ("turbine", 2400))
+TOTALS: Final = """\
+name: totals
+bootstrap: {bootstrap}
+sources:
+  shop:
+    topic: shop
+    schema: id BIGINT, item STRING, price DOUBLE, at BIGINT
+sql: |
+  SELECT item, count(*) AS orders, sum(price) AS revenue FROM shop GROUP BY item
+sink: {{topic: totals, key: item, mode: update}}
+trigger: 500 ms
+"""
+
+
+def why_not() -> str | None:
+    """What is missing for this part of the tour, and how to get it; None if nothing is."""
+    for name in ("pyspark", "pyarrow", "deltalake"):
+        if find_spec(name) is None:
+            return f"{name} is not installed: pip install 'penstock[spark]'"
+    try:
+        provide_java()
+    except JavaMissing as error:
+        return error.message
+    return None
+
+
+class Shop:
+    """Orders that come at a steady rate, through `penstock publish`, while something else goes on."""
+
+    def __init__(self, bootstrap: str) -> None:
+        command = [_COMMAND, "publish", "shop", "--key-separator", ":", "--bootstrap", bootstrap]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self._thread = threading.Thread(target=self._sell, daemon=True)
+        self._thread.start()
+
+    def _sell(self) -> None:
+        assert self._process.stdin is not None
+        rng = Random(42)
+        began_s = time.monotonic()
+        with self._process.stdin as orders:
+            for number in range(ORDERS):
+                item, price = rng.choices(ITEMS, weights=(9, 14, 5, 4, 1))[0]
+                customer = min(int(rng.paretovariate(0.9)), 200)
+                order = {"id": number, "item": item, "price": price, "at": round(time.time() * 1000)}
+                orders.write(f"customer-{customer}:{json.dumps(order)}\n")
+                if number % (A_SECOND // 10) == 0:
+                    orders.flush()
+                    time.sleep(max(0.0, began_s + number / A_SECOND - time.monotonic()))
+
+    def close(self) -> None:
+        """Returns when every order is acknowledged."""
+        self._thread.join()
+        if self._process.wait() != 0:
+            raise click.ClickException("the orders could not be published; see above")
+
+
+class Pipelines:
+    """Pipelines in one Spark: starting it for each of them would take longer than what they do."""
+
+    def __init__(self, spark: "SparkSession", bootstrap: str) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+
+    def run(self, target: str, *options: str, until: int | None = None, quietly: bool = False) -> "Report":
+        """Run one to its end, or until it has read so many rows."""
+        from penstock.spark.pipelines.catalogue import check_clusters, load
+        from penstock.spark.pipelines.pipeline import Run
+        from penstock.spark.pipelines.runner import run_prepared
+
+        shown = [word for option in options for word in ("-o", option)]
+        mode = ["--once"] if until is None else ["--continuous"]
+        name = Path(target).name
+        click.secho(f"  $ penstock pipeline run {shlex.join([name, *shown, *mode])}", fg="cyan")
+        pairs = [(option.partition("=")[0], option.partition("=")[2]) for option in options]
+        loaded = load(target, pairs, self._bootstrap)
+        check_clusters(loaded)
+        stopping = threading.Event()
+        rows = [0]
+        plain = Plain(as_json=False)
+
+        def on_batch(batch: "Batch") -> None:
+            plain.batch(batch)
+            rows[0] += batch.rows
+            if until is not None and rows[0] >= until:
+                stopping.set()
+
+        run = Run(
+            spark=self._spark,
+            once=until is None,
+            on_batch=on_batch,
+            on_step=lambda step: None,
+            base=loaded.base,
+            stopping=stopping,
+        )
+        report = run_prepared(loaded, run)
+        if not quietly:
+            show_report(report)
+        if not report.is_well:
+            raise click.ClickException(report.verdict)
+        return report
+
+
+def walk(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+    """All of it; `chapter` has the headings."""
+    from penstock.spark.session import open_session
+
+    click.secho(f"\n{chapter[0]}", bold=True)
+    began_s = time.monotonic()
+    spark = open_session("demo", conf={"spark.sql.shuffle.partitions": "2"}, log=folder / "spark.log")
+    click.echo(f"  Spark is there after {time.monotonic() - began_s:.0f} s; now {A_SECOND} orders come every second")
+    try:
+        _walk(Pipelines(spark, bootstrap), Shop(bootstrap), bootstrap, folder, chapter)
+    finally:
+        spark.stop()
+
+
+def _walk(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+    file = folder / "totals.yaml"
+    file.write_text(TOTALS.format(bootstrap=bootstrap))
+    checkpoint = f"checkpoint={folder}/checkpoint"
+    pipelines.run(str(file), checkpoint, until=ORDERS, quietly=True)
+    shop.close()
+    schema = "sources.totals.schema=item STRING, orders BIGINT, revenue DOUBLE"
+    latest = (
+        "SELECT _key AS item, max(orders) AS orders, max(revenue) AS revenue, "
+        "repeat('█', cast(30 * max(orders) / 2600 AS int)) AS ` ` FROM totals GROUP BY _key ORDER BY revenue DESC"
+    )
+    report = pipelines.run("sql", "sources.totals.topic=totals", schema, f"sql={latest}")
+    counted = sum(int(str(row[1])) for row in report.sheets[0].rows)
+    if counted != ORDERS:
+        raise click.ClickException(f"{ORDERS} orders were published, {counted} were counted")
+    click.secho(f"  {ORDERS} orders were published, {counted} were counted", fg="green")
+    click.secho(f"\n{chapter[1]}", bold=True)
+    lake = folder / "lake"
+    pipelines.run("archive", "topics=shop", f"path={lake}", "format=delta", "schema=infer")
+    click.secho(f"\n{chapter[2]}", bold=True)
+    pipelines.run("audit", "expected.topic=shop", f"actual.path={lake}")
+    click.secho(f"\n{chapter[3]}", bold=True)
+    page = Path(tempfile.mkdtemp(prefix="penstock-demo-page-")) / "penstock-demo.html"  # it outlives the tour
+    sent = "cast(get_json_object(cast(value AS string), '$.at') AS bigint)"
+    pipelines.run("insights", "topics=shop,totals", f"sent={sent}", f"page={page}")

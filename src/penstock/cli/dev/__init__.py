@@ -1,0 +1,1 @@
+"""`penstock dev`: a cluster on this machine."""

@@ -1,0 +1,1 @@
+"""`penstock group`: groups of all protocols."""

@@ -1,0 +1,195 @@
+"""`penstock group`: groups listed, described and deleted; reset.py sets the offsets of consumer groups."""
+
+from random import Random
+
+import click
+
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.deletion import ask_first, delete_each
+from penstock.cli.group.reset import reset
+from penstock.cli.group.share import show_share_group
+from penstock.client.cluster import KafkaClient
+from penstock.client.groups import CommittedOffset, GroupDetail, GroupListing, GroupMember, Groups
+from penstock.client.offsets import When, list_offsets_once
+from penstock.client.share_groups import ShareOffset
+from penstock.foundation.ids import TopicPartition
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete groups of consumers and of share consumers.
+
+    \b
+    Examples:
+      penstock group list
+      penstock group describe billing
+      penstock group reset billing --topic orders --to earliest
+    """
+
+
+group.add_command(reset)
+
+
+@group.command(name="list")
+@click.option(
+    "--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, …). Repeat for more."
+)
+@click.option(
+    "--type",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["classic", "consumer", "share"]),
+    help="Only groups of this protocol.",
+)
+@bootstrap_option
+@json_option
+def list_(states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+    """List groups.
+
+    \b
+    Examples:
+      penstock group list
+      penstock group list --state Empty --json
+    """
+
+    async def work() -> list[GroupListing]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            return await Groups(client).list(states, kinds)
+
+    found = run(work())
+    if as_json:
+        for each in found:
+            echo_json({"group": each.group, "state": each.state, "type": each.kind})
+    elif found:
+        echo_table(["GROUP", "STATE", "TYPE"], [(each.group, each.state, each.kind) for each in found])
+    else:
+        click.echo("There are no such groups; one begins when a consumer joins it.", err=True)
+
+
+@group.command()
+@click.argument("name")
+@bootstrap_option
+@json_option
+def describe(name: str, bootstrap: str, as_json: bool) -> None:
+    """Show a group's members, and for each partition who has it, how far it has come and how much is left.
+
+    \b
+    Examples:
+      penstock group describe billing
+      penstock group describe billing --json | jq '.partitions[].lag'
+    """
+
+    async def work() -> tuple[GroupDetail, list[_Row], dict[TopicPartition, ShareOffset]]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            groups = Groups(client)
+            detail = await groups.describe(name)
+            if detail.kind == "share":
+                return detail, [], await groups.share_offsets(name)
+            return detail, await _rows(client, detail, await groups.offsets(name)), {}
+
+    detail, rows, shared = run(work())
+    if detail.kind == "share":
+        show_share_group(detail, shared, as_json)
+        return
+    if as_json:
+        echo_json(_as_json(detail, rows))
+        return
+    assignor = f", assignor {detail.assignor}" if detail.assignor else ""
+    click.echo(
+        f"{name}: {detail.state}, {detail.kind} group, {plural(len(detail.members), 'member')}{assignor}, "
+        f"coordinator {detail.coordinator}\n"
+    )
+    if rows:
+        echo_table(["TOPIC", "#PARTITION", "#OFFSET", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"], map(_cells, rows))
+    else:
+        click.echo("It has no partitions and has committed nothing.")
+    idle = [member for member in detail.members if not member.partitions]
+    if idle:
+        click.echo()
+        echo_table(["IDLE MEMBER", "CLIENT", "HOST"], [(one.member_id, one.client_id, one.host) for one in idle])
+
+
+_Row = tuple[TopicPartition, int | None, int | None, GroupMember | None]
+"""A partition, the offset that is committed, where the log ends, who has it."""
+
+
+async def _rows(
+    client: KafkaClient, detail: GroupDetail, committed: dict[TopicPartition, CommittedOffset]
+) -> list[_Row]:
+    owners = {name: member for member in detail.members for name in member.partitions}
+    names = sorted(committed.keys() | owners.keys())
+    ends, _ = await list_offsets_once(client, await _known(client, names), When.LATEST)
+    return [
+        (
+            name,
+            committed[name].offset if name in committed else None,
+            ends[name].offset if name in ends else None,
+            owners.get(name),
+        )
+        for name in names
+    ]
+
+
+async def _known(client: KafkaClient, names: list[TopicPartition]) -> list[TopicPartition]:
+    """Those whose topics are still there: offsets outlive topics for a while."""
+    view = await client.refresh(None)
+    return [name for name in names if name.topic in view.topics]
+
+
+def _lag(row: _Row) -> int | None:
+    _, offset, end, _ = row
+    return None if offset is None or end is None else max(0, end - offset)
+
+
+def _cells(row: _Row) -> tuple[object, ...]:
+    name, offset, end, owner = row
+    who = (owner.instance_id or owner.member_id, owner.client_id, owner.host) if owner else (None, None, None)
+    return name.topic, name.partition, offset, end, _lag(row), *who
+
+
+def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
+    return {
+        "group": detail.group,
+        "state": detail.state,
+        "type": detail.kind,
+        "assignor": detail.assignor,
+        "coordinator": detail.coordinator,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(name) for name in member.partitions],
+            }
+            for member in detail.members
+        ],
+        "partitions": [
+            {
+                "topic": row[0].topic,
+                "partition": row[0].partition,
+                "offset": row[1],
+                "end_offset": row[2],
+                "lag": _lag(row),
+                "member_id": row[3].member_id if row[3] else None,
+            }
+            for row in rows
+        ],
+    }
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Delete groups that have no members, with what they have committed. Asks first; else --yes is needed.
+
+    \b
+    Examples:
+      penstock group delete billing
+      penstock group delete billing billing-test --yes
+    """
+    ask_first(f"Delete {', '.join(names)} and what was committed?", yes)
+    delete_each("group", names, lambda client, name: Groups(client).delete(name), bootstrap, as_json)

@@ -1,0 +1,1 @@
+"""`penstock log`: checks and prints log files without a broker."""

@@ -1,0 +1,255 @@
+"""`penstock pipeline`: Spark pipelines listed, described, checked and run."""
+
+import sys
+import tempfile
+import textwrap
+from contextlib import AbstractContextManager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs
+from penstock.cli.common import run as run_async
+from penstock.cli.pipeline.screen import Plain, Screen, Told
+from penstock.client.cluster import KafkaClient
+from penstock.client.commit_set import forget_query
+from penstock.spark.pipelines.catalogue import NAMES, Loaded, check_clusters, check_statements, find, load
+from penstock.spark.pipelines.document import PipelineInvalid
+from penstock.spark.pipelines.options import options_of
+from penstock.spark.session import MASTER_DEFAULT
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.pipeline import Report
+
+INVALID = 2
+
+
+@click.group()
+def pipeline() -> None:
+    """Run data pipelines on Spark: ready ones, or your own as YAML files.
+
+    \b
+    Examples:
+      penstock pipeline list
+      penstock pipeline describe archive
+      penstock pipeline run archive -o topics=orders -o path=lake/orders --once
+      penstock pipeline run totals.yaml --continuous
+    """
+
+
+def _settings(command: Any) -> Any:
+    command = click.option(
+        "-o",
+        "--option",
+        "settings",
+        multiple=True,
+        callback=parse_pairs,
+        metavar="NAME=VALUE",
+        help="Set an option of the pipeline; sink.topic=totals reaches into it. Repeat for more.",
+    )(command)
+    return click.option(
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        envvar="PENSTOCK_BOOTSTRAP",
+        show_envvar=True,
+        help="Brokers to begin with, unless the file names some.",
+    )(command)
+
+
+@pipeline.command(name="list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the pipelines that are ready to run.
+
+    \b
+    Examples:
+      penstock pipeline list
+    """
+    found = [find(name) for name in NAMES]
+    if as_json:
+        for each in found:
+            echo_json({"pipeline": each.name, "summary": each.summary, "streams": each.streams})
+    else:
+        echo_table(["PIPELINE", "WHAT IT DOES"], [(each.name, each.summary) for each in found])
+
+
+@pipeline.command()
+@click.argument("name", metavar="NAME|FILE.yaml")
+@json_option
+def describe(name: str, as_json: bool) -> None:
+    """Show what a pipeline does, and every option that it has.
+
+    \b
+    Examples:
+      penstock pipeline describe audit
+    """
+    with _problems_told():
+        found = load(name).pipeline if name.endswith((".yaml", ".yml")) else find(name)
+    rows = list(_option_rows(found.options))
+    if as_json:
+        names = ("option", "value", "default", "about")
+        options = [dict(zip(names, row, strict=True)) for row in rows]
+        echo_json({"pipeline": found.name, "summary": found.summary, "streams": found.streams, "options": options})
+        return
+    click.secho(f"{found.name}: {found.summary}", bold=True)
+    click.echo(f"\n{found.about}\n")
+    echo_table(["OPTION", "VALUE", "DEFAULT", "ABOUT"], rows)
+    click.echo(f"\nExample:\n{textwrap.indent(found.example, '  ')}", nl=False)
+
+
+def _option_rows(kind: type[Any], prefix: str = "") -> Any:
+    from dataclasses import MISSING
+
+    for each in options_of(kind):
+        required = each.default is MISSING and each.default_factory is MISSING
+        default = "(required)" if required else _default(each.default)
+        yield f"{prefix}{each.name}", each.metadata["metavar"], default, each.metadata["doc"]
+        below = getattr(each.metadata["reader"], "kind", None)
+        if below is not None:
+            named = "NAME." if each.metadata["metavar"].startswith("NAME") else ""
+            yield from _option_rows(below, f"{prefix}{each.name}.{named}")
+
+
+def _default(value: object) -> str | None:
+    from dataclasses import MISSING
+
+    if value is MISSING or value is None or value in ("", ()):
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pipeline.command()
+@click.argument("target", metavar="FILE.yaml|NAME")
+@_settings
+@click.option("--offline", is_flag=True, help="Ask no broker whether the topics are there.")
+@json_option
+def validate(
+    target: str, settings: list[tuple[str, str]], bootstrap: str | None, offline: bool, as_json: bool
+) -> None:
+    """Check a pipeline without running it: keys, types, SQL, columns, brokers and topics. Spark is not started.
+
+    \b
+    Examples:
+      penstock pipeline validate totals.yaml
+      penstock pipeline validate totals.yaml --offline --json
+    """
+    with _problems_told(as_json):
+        loaded = load(target, settings, bootstrap)
+        doubts = list(map(str, check_statements(loaded)))
+        if not offline:
+            check_clusters(loaded)
+    if as_json:
+        found = {"ok": True, "name": loaded.options.name, "pipeline": loaded.pipeline.name}
+        echo_json({**found, "doubts": doubts} if doubts else found)
+    else:
+        for doubt in doubts:
+            click.echo(doubt, err=True)
+        click.echo(f"{target} is well: a pipeline {loaded.pipeline.name} with the name {loaded.options.name}")
+
+
+@pipeline.command()
+@click.argument("target", metavar="FILE.yaml|NAME")
+@_settings
+@click.option("--master", default=MASTER_DEFAULT, show_default=True, metavar="URL", help="Where Spark runs.")
+@click.option("--once/--continuous", default=None, help="End when all is done that is there now, or go on.")
+@click.option("--trim-archived", is_flag=True, help="archive: drop from the topics what is in the archive.")
+@click.option("--where", metavar="SQL", help="Only messages for which this is true; the same as -o where=SQL.")
+@click.option("--dry-run", is_flag=True, help="redrive: only show what would be done.")
+@click.option("--ui", is_flag=True, help="Serve Spark's own pages while it runs.")
+@json_option
+def run(
+    target: str,
+    settings: list[tuple[str, str]],
+    bootstrap: str | None,
+    master: str,
+    once: bool | None,
+    trim_archived: bool,
+    where: str | None,
+    dry_run: bool,
+    ui: bool,
+    as_json: bool,
+) -> None:
+    """Run a pipeline: a YAML file, or a ready one by its name. Everything is checked before Spark starts.
+
+    What can go on goes on until Ctrl-C, unless --once is given. Exit code 1: it failed, or an audit says FAIL.
+
+    \b
+    Examples:
+      penstock pipeline run archive -o topics=orders -o path=lake/orders --once
+      penstock pipeline run totals.yaml --master spark://host:7077
+      penstock pipeline run audit -o expected.topic=orders -o actual.path=lake/orders --json
+      penstock pipeline run redrive -o queue=jobs-dead --where "receive_count < 10" --dry-run
+    """
+    if trim_archived:
+        settings = [*settings, ("trim_archived", "true")]
+    if where is not None:
+        settings = [*settings, ("where", where)]
+    if dry_run:
+        settings = [*settings, ("dry_run", "true")]
+    with _problems_told(as_json):
+        loaded = load(target, settings, bootstrap)
+        if once is False and not loaded.pipeline.streams:
+            raise click.UsageError(f"{loaded.pipeline.name} has an end and cannot be run with --continuous")
+        check_clusters(loaded)
+    report = _run(loaded, master, once if once is not None else not loaded.pipeline.streams, ui, as_json)
+    if not report.is_well:
+        raise click.exceptions.Exit(1)
+
+
+@pipeline.command()
+@click.argument("query")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+def forget(query: str, yes: bool, bootstrap: str) -> None:
+    """Forget a streaming query that will never run again: what it left open is aborted, its last batch not kept.
+
+    QUERY is its id in Spark (in the file `metadata` of its checkpoint), or its `txnAppId`. If it does run again from
+    its old checkpoint, the batch that it was in may be written a second time.
+
+    \b
+    Example:
+      penstock pipeline forget 6f7d8d1e-3d8c-4a3f-9a52-0c2f5c6f5a4e
+    """
+    if not yes:
+        click.confirm(f"Forget which batches of query {query} were written?", abort=True)
+
+    async def work() -> None:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            await forget_query(client, query=query)
+
+    run_async(work())
+    click.echo(f"query {query} is forgotten")
+
+
+def _run(loaded: Loaded, master: str, once: bool, ui: bool, as_json: bool) -> "Report":
+    from penstock.spark.pipelines.runner import run_loaded
+
+    log = Path(tempfile.mkdtemp(prefix="penstock-spark-")) / "spark.log"
+    screen: Told = Screen(loaded.options.name) if sys.stdout.isatty() and not as_json else Plain(as_json)
+    with screen:
+        report = run_loaded(
+            loaded, master=master, once=once, ui=ui, log=log, on_batch=screen.batch, on_step=screen.step
+        )
+    screen.report(report)
+    return report
+
+
+class _problems_told(AbstractContextManager[None]):  # noqa: N801 - used as a statement
+    """Around what reads a pipeline: each of its problems is told on a line of its own."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not isinstance(error, PipelineInvalid):
+            return
+        for problem in error.problems:
+            if self._as_json:
+                place = problem.place
+                found = {"file": place.file, "line": place.line or None, "column": place.column or None}
+                echo_json({"ok": False, **found, "message": problem.message})
+            else:
+                click.echo(f"Error: {problem}", err=True)
+        raise click.exceptions.Exit(INVALID)

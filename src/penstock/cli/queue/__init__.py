@@ -1,0 +1,1 @@
+"""`penstock queue`: queues and their messages."""

@@ -1,0 +1,258 @@
+"""`penstock queue send|receive|delete-message`: messages put in, taken out, and finished."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.common import Pairs, echo_json, echo_table, format_time, json_option, parse_pairs, plural
+from penstock.cli.message_input import read_messages
+from penstock.cli.queue.access import DELAY, VISIBILITY, WAIT, Access, access_options, ask, duration_option
+from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClient, SqsRefused
+
+
+@click.command()
+@click.argument("name")
+@click.argument("bodies", nargs=-1)
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--lines", is_flag=True, help="Every line of the files is a message.")
+@duration_option("--delay", DELAY, "How long nobody gets it, like 30s; up to 15m.")
+@click.option("--group", metavar="ID", help="The message group, in a FIFO queue: its messages stay in order.")
+@click.option("--deduplication-id", metavar="ID", help="In a FIFO queue; for one message.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A message attribute. Repeat for more.",
+)
+@access_options
+@json_option
+def send(
+    name: str,
+    bodies: tuple[str, ...],
+    files: tuple[Path, ...],
+    lines: bool,
+    delay: int | None,
+    group: str | None,
+    deduplication_id: str | None,
+    attributes: Pairs,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Send messages to a queue: arguments, or lines of standard input (`-`, or nothing at all), or files.
+
+    \b
+    Examples:
+      penstock queue send jobs '{"id": 1}'
+      seq 1000 | penstock queue send jobs
+      penstock queue send jobs hello --delay 1m --attribute tenant=eu
+      penstock queue send payments.fifo '{"id": 1}' --group customer-42 --deduplication-id order-1
+    """
+    if deduplication_id is not None and (len(bodies) != 1 or files or bodies == ("-",)):
+        raise click.UsageError("--deduplication-id is for one message: others would be taken for the same")
+    if not bodies and not files and sys.stdin.isatty():
+        click.echo("Type messages, one a line; Ctrl-D ends.", err=True)
+    common: dict[str, Any] = {"DelaySeconds": delay, "MessageGroupId": group}
+    common["MessageDeduplicationId"] = deduplication_id
+    params = {key: value for key, value in common.items() if value is not None}
+    if attributes:
+        typed = {key: {"DataType": "String", "StringValue": value} for key, value in attributes}
+        params["MessageAttributes"] = typed
+    count = 0
+
+    async def work(sqs: SqsClient) -> None:
+        nonlocal count
+        async for batch in _batches(bodies, files, lines):
+            entries = [{"Id": str(number), "MessageBody": body, **params} for number, body in enumerate(batch)]
+            told = await sqs.call("SendMessageBatch", {"QueueUrl": name, "Entries": entries})
+            sent = sorted(told.get("Successful", ()), key=lambda each: int(each["Id"]))
+            for each in sent:
+                count += 1
+                if as_json:
+                    sequence = each.get("SequenceNumber")
+                    echo_json({"queue": name, "message_id": each["MessageId"], "sequence_number": sequence})
+            if told.get("Failed"):
+                first = min(told["Failed"], key=lambda each: int(each["Id"]))
+                refusal = SqsRefused(first["Code"], f"{first.get('Message', '')} {_told(count)}")
+                raise refusal
+
+    ask(access, work, name)
+    if not as_json:
+        click.echo(f"sent {plural(count, 'message')} to queue {name}")
+
+
+def _told(count: int) -> str:
+    return f"[{plural(count, 'message')} of the others were sent]" if count else "[nothing was sent]"
+
+
+async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
+    """As many as one request takes. A line that comes slowly does not wait for others."""
+    batch: list[str] = []
+    size = 0
+    source = read_messages(bodies, files, lines=lines, key=None, separator=None)
+    following = asyncio.ensure_future(anext(source, None))
+    while True:
+        done, _ = await asyncio.wait([following], timeout=0 if batch else None)
+        if not done:
+            yield batch
+            batch, size = [], 0
+            continue
+        message = following.result()
+        if message is None:
+            break
+        try:
+            text = message.value.decode()
+        except UnicodeDecodeError as error:
+            raise click.ClickException(f"queues carry text, and a message is not UTF-8: {error}") from error
+        if len(batch) == BATCH_MAX or size + len(message.value) > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(message.value)
+        following = asyncio.ensure_future(anext(source, None))
+    if batch:
+        yield batch
+
+
+@click.command()
+@click.argument("name")
+@click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="How many, at most.")
+@duration_option("--wait", WAIT, "How long to wait for the first, like 20s.  [the queue's own]")
+@duration_option("--visibility", VISIBILITY, "How long nobody else gets them.  [the queue's own]")
+@click.option("--delete", "is_deleting", is_flag=True, help="Delete them as soon as they are shown.")
+@access_options
+@json_option
+def receive(
+    name: str, most: int, wait: int | None, visibility: int | None, is_deleting: bool, access: Access, as_json: bool
+) -> None:
+    """Take messages out of a queue and show them. Unless they are deleted, they come back after a while.
+
+    With --visibility 0s messages are only looked at, which counts as a receive all the same.
+
+    \b
+    Examples:
+      penstock queue receive jobs --max 10 --wait 20s
+      penstock queue receive jobs --delete
+      penstock queue receive jobs --visibility 5m --json | jq -r .receipt
+    """
+    count = 0
+
+    async def work(sqs: SqsClient) -> list[dict[str, Any]]:
+        nonlocal count
+        found: list[dict[str, Any]] = []
+        async for batch in _received(sqs, name, most, wait, visibility):
+            found += batch
+            count += len(batch)
+            if as_json:
+                for each in batch:
+                    echo_json(_as_json(name, each))
+            if is_deleting:
+                if not as_json:
+                    _show(batch, is_deleting)
+                await _delete(sqs, name, [each["ReceiptHandle"] for each in batch])
+        return found
+
+    found = ask(access, work, name)
+    if not found:
+        click.echo(f"There was no message in queue {name}; --wait 20s waits for one.", err=True)
+    elif not as_json and not is_deleting:
+        _show(found, is_deleting)
+
+
+async def _received(
+    sqs: SqsClient, name: str, most: int, wait: int | None, visibility: int | None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    clock = asyncio.get_running_loop()
+    until_s = None if wait is None else clock.time() + wait
+    count = 0
+    while count < most:
+        params: dict[str, Any] = {"QueueUrl": name, "MaxNumberOfMessages": min(BATCH_MAX, most - count)}
+        params |= {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        wait_s = WAIT_S_MAX
+        if count or until_s is not None:
+            wait_s = 0 if count or until_s is None else ceil(min(WAIT_S_MAX, max(0.0, until_s - clock.time())))
+            params["WaitTimeSeconds"] = wait_s
+        if visibility is not None:
+            params["VisibilityTimeout"] = visibility
+        told = await sqs.call("ReceiveMessage", params, wait_s=wait_s)
+        batch = told.get("Messages", [])
+        if batch:
+            count += len(batch)
+            yield batch
+        elif count or until_s is None or clock.time() >= until_s:
+            return
+        if visibility == 0:
+            return  # the same ones would come again
+
+
+async def _delete(sqs: SqsClient, name: str, receipts: list[str]) -> None:
+    """Delete up to ten messages."""
+    entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
+    told = await sqs.call("DeleteMessageBatch", {"QueueUrl": name, "Entries": entries})
+    for each in told.get("Failed", ()):
+        raise SqsRefused(each["Code"], f"a message was not deleted: {each.get('Message', '')}")
+
+
+def _show(messages: list[dict[str, Any]], is_deleting: bool) -> None:
+    header = ["MESSAGE ID", "SENT", "#RECEIVES", "GROUP", "BODY"] + ([] if is_deleting else ["RECEIPT"])
+    rows = []
+    for each in messages:
+        system = each["Attributes"]
+        sent = format_time(int(system["SentTimestamp"]))
+        cells = [each["MessageId"], sent, system["ApproximateReceiveCount"], system.get("MessageGroupId")]
+        rows.append([*cells, each["Body"], *([] if is_deleting else [each["ReceiptHandle"]])])
+    if all(row[3] is None for row in rows):
+        header.remove("GROUP")
+        rows = [[*row[:3], *row[4:]] for row in rows]
+    echo_table(header, rows)
+
+
+def _as_json(name: str, message: dict[str, Any]) -> dict[str, Any]:
+    system = message["Attributes"]
+    attributes = message.get("MessageAttributes", {})
+    return {
+        "queue": name,
+        "message_id": message["MessageId"],
+        "body": message["Body"],
+        "encoding": system.get("PenstockBodyEncoding"),
+        "sent": format_time(int(system["SentTimestamp"])),
+        "receives": int(system["ApproximateReceiveCount"]),
+        "group": system.get("MessageGroupId"),
+        "deduplication_id": system.get("MessageDeduplicationId"),
+        "source": (system.get("DeadLetterQueueSourceArn") or "").rpartition(":")[2] or None,
+        "attributes": {key: value.get("StringValue", value.get("BinaryValue")) for key, value in attributes.items()},
+        "receipt": message["ReceiptHandle"],
+    }
+
+
+@click.command(name="delete-message")
+@click.argument("name")
+@click.argument("receipts", nargs=-1, required=True)
+@access_options
+@json_option
+def delete_message(name: str, receipts: tuple[str, ...], access: Access, as_json: bool) -> None:
+    """Finish messages that were received: they do not come back.
+
+    A receipt is good until somebody else has received the message.
+
+    \b
+    Examples:
+      penstock queue delete-message jobs AQAB…
+      penstock queue delete-message jobs $(penstock queue receive jobs --json | jq -r .receipt)
+    """
+
+    async def work(sqs: SqsClient) -> None:
+        for begin in range(0, len(receipts), BATCH_MAX):
+            await _delete(sqs, name, list(receipts[begin : begin + BATCH_MAX]))
+
+    ask(access, work, name)
+    if as_json:
+        echo_json({"queue": name, "deleted": len(receipts)})
+    else:
+        click.echo(f"deleted {plural(len(receipts), 'message')} of queue {name}")

@@ -1,0 +1,218 @@
+"""`penstock serve`: one broker in one process, or several of a cluster in as many."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import uvloop
+
+from penstock.cli.common import parse_pairs
+from penstock.cli.serve.log_limit import LogBounds
+from penstock.cli.serve.settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
+from penstock.coordination.store import StoreUnavailable
+from penstock.foundation.collector import Collector
+from penstock.foundation.errors import InvalidConfig, PenstockError, StorageError
+from penstock.node import Node, NodeSettings
+
+logger = logging.getLogger(__name__)
+
+ROOM_BYTES_MIN: Final = 1 << 20
+"""A broker that fails to start on a disk with less room than this fails because of it."""
+
+
+class CannotStart(PenstockError):
+    """The machine does not let the broker start: a file or a folder cannot be used."""
+
+
+@click.command()
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where everything is kept.  [./penstock-data]")
+@click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [127.0.0.1:9092]")
+@click.option("--advertise", metavar="HOST:PORT", help="The address clients are told, if it is another one.")
+@click.option("--http", metavar="HOST:PORT", help="Health, metrics and queues.  [127.0.0.1:9324]")
+@click.option(
+    "--credentials",
+    type=click.Path(path_type=Path),
+    help="Access keys for queues, YAML or JSON: requests must be signed.  [none]",
+)
+@click.option("--node-id", type=click.IntRange(0, NODE_ID_MAX), help="This broker's number.  [1]")
+@click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    help="Run so many brokers of a cluster: numbers and ports count up.  [1]",
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    callback=parse_pairs,
+    metavar="NAME=VALUE",
+    help="A broker setting, by Kafka's name. Repeat for more.",
+)
+@click.option("--strict-config", is_flag=True, default=None, help="Refuse settings in the file that are not known.")
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
+@click.option(
+    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
+)
+def serve(
+    data_dir: Path | None,
+    listen: str | None,
+    advertise: str | None,
+    http: str | None,
+    credentials: Path | None,
+    node_id: int | None,
+    store: str | None,
+    processes: int | None,
+    pairs: list[tuple[str, str]],
+    strict_config: bool | None,
+    config: Path | None,
+    log_level: str,
+) -> None:
+    """Run a broker: one process, nothing else to install or configure.
+
+    \b
+    Examples:
+      penstock serve
+      penstock serve --data-dir /var/lib/penstock --listen 0.0.0.0:9092 --advertise queue.example.org:9092
+      penstock serve --node-id 2 --store zookeeper://zk-1:2181,zk-2:2181,zk-3:2181/penstock
+      penstock serve --processes 4 --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/penstock
+      penstock serve --config penstock.toml --set log.retention.ms=86400000
+      penstock serve --http 0.0.0.0:9324 --credentials keys.yaml
+
+    A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes,
+    strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name, for example
+    "log.retention.ms" = 86400000. Options given here win over the file. A setting of Kafka's that has no effect, or
+    that is not known, is reported in the log; one about security or durability that is not supported is refused.
+    """
+    options = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "advertise": advertise,
+        "http": http,
+        "credentials": credentials,
+        "node_id": node_id,
+        "store": store,
+        "processes": processes,
+        "strict_config": strict_config,
+    }
+    try:
+        values = read_values(config, {name: value for name, value in options.items() if value is not None})
+        settings, warnings = read_settings(values, dict(pairs))
+        count = read_processes(values)
+        work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
+    except (ValueError, InvalidConfig) as error:
+        raise click.UsageError(str(error)) from error
+    who = f"node={settings.node_id}" if count == 1 else f"processes={count}"
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s level=%(levelname)s {who} room=%(name)s event=%(message)s",
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogBounds(time.monotonic))
+    for warning in warnings:
+        logger.warning("setting_ignored reason=%r", warning)
+    try:
+        uvloop.run(work)
+    except PenstockError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run_processes(
+    settings: NodeSettings, count: int, config: Path | None, options: dict[str, str], log_level: str
+) -> Coroutine[Any, Any, None]:
+    from penstock.cli.serve.processes import check_folder, run_processes, shares  # one broker does without
+
+    shares(settings, count)  # what is wrong is said before anything is started
+    check_folder(settings.data_dir)
+    return run_processes(settings, count, config, options, log_level)
+
+
+async def run(settings: NodeSettings) -> None:
+    """Run until told to stop."""
+    _raise_file_limit()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    failures: list[PenstockError] = []
+
+    def fail(error: PenstockError) -> None:
+        failures.append(error)
+        stop.set()
+
+    node = Node(settings, on_failure=fail)
+    gc.collect()
+    gc.freeze()
+    Collector().start()
+    if not await _start_unless_told(node, stop, settings.data_dir):
+        click.echo("penstock is stopping")
+        return
+    # What start-up has made lives as long as the process: the collector need not look at it again.
+    gc.freeze()
+    if settings.credentials is not None:
+        loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
+    click.echo(
+        f"penstock is ready: kafka {node.listen}, http {node.http}, data {settings.data_dir}, pid {os.getpid()}"
+    )
+    await stop.wait()
+    click.echo("penstock is stopping")
+    await node.stop()
+    if failures:
+        raise failures[0]
+
+
+async def _start_unless_told(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
+    """Start; False if told to stop before that was done. A store that does not answer may be waited for."""
+    starting, telling = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, telling), return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    try:
+        starting.result()
+    except (StorageError, StoreUnavailable, OSError) as error:
+        raise _explain(error, data_dir) from error
+    return True
+
+
+def _explain(error: Exception, data_dir: Path) -> Exception:
+    """What is to be said when the machine does not let a broker start; the error itself if that is not the reason."""
+    said = str(error)
+    if isinstance(error, OSError):
+        reason = (error.strerror or said).lower()
+        said = f"{error.filename}: {reason}" if error.filename else reason
+    elif isinstance(error, StorageError) and str(data_dir) not in said:
+        said = f"{data_dir}: {said}"
+    refused = error if isinstance(error, OSError) else error.__cause__
+    if str(data_dir) in said and shutil.disk_usage(data_dir).free < ROOM_BYTES_MIN:
+        advice = "the disk is full: make room, and start it again"
+    elif isinstance(refused, PermissionError):
+        advice = f"user id {os.geteuid()} must be able to read and write everything in the data folder"
+    elif isinstance(error, OSError):
+        advice = "see to that, and start it again"
+    else:
+        return error
+    return CannotStart(f"the broker cannot start: {said}; {advice}")
+
+
+def _raise_file_limit() -> None:
+    """Every connection and every segment takes a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

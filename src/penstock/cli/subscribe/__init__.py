@@ -1,0 +1,1 @@
+"""`penstock subscribe`: reads topics."""

@@ -1,0 +1,146 @@
+"""`penstock subscribe`: messages out of a topic."""
+
+import sys
+from random import Random
+
+import click
+
+from penstock.cli.common import bootstrap_option, json_option, parse_start, run
+from penstock.cli.message_output import Formatter, formatter
+from penstock.client.cluster import KafkaClient
+from penstock.client.consumer import Consumer, ConsumerSettings
+from penstock.client.offsets import Origin, Start, ranges, resolve
+
+
+def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
+    try:
+        return None if value is None else parse_start(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None) -> Formatter | None:
+    try:
+        return None if value is None else formatter(value, sys.stdout.isatty())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    callback=_parse_start,
+    help="earliest, latest, an offset, -N for the last N of each partition, or a time.  "
+    "[earliest; latest with --follow and no group]",
+)
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
+@click.option("--max", "count_max", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
+@click.option("--follow", is_flag=True, help="Wait for more, until interrupted.")
+@click.option("--group", metavar="NAME", help="As a member of this consumer group: what is shown is committed.")
+@click.option(
+    "--format",
+    "show",
+    metavar="FORMAT",
+    callback=_parse_format,
+    help="value, line, json, or a template.  [line on a terminal, else value]",
+)
+@bootstrap_option
+@json_option
+def subscribe(
+    topic: str,
+    start: Start | None,
+    partition: int | None,
+    count_max: int | None,
+    follow: bool,
+    group: str | None,
+    show: Formatter | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Show the messages of a topic. Without --follow, up to the end as it is now.
+
+    --from takes a plain whole number for an offset. A time is RFC 3339 (2026-01-31T12:00:00Z), or milliseconds since
+    1970 after an @ (@1767225600000).
+
+    With --group, messages are shared with the other members of the group, and come once to all of them together;
+    --from is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for
+    2 s. Ctrl-C (exit code 130) and SIGTERM (143) commit what was shown and leave the group.
+
+    --format value writes values alone, a line each; line adds time, partition:offset, key and headers, and escapes
+    what would upset a terminal; json is --json: text as text, other bytes in base64, which `encoding` then says. A
+    template may name {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.
+
+    \b
+    Examples:
+      penstock subscribe orders
+      penstock subscribe orders --follow
+      penstock subscribe orders --group billing --follow
+      penstock subscribe orders --from 2026-01-31T12:00:00Z --max 10
+      penstock subscribe orders --from -5 --format '{partition} {offset} {key} {value}'
+      penstock subscribe orders --json | jq .value
+    """
+    if as_json and show is not None:
+        raise click.UsageError("--json is a format already: give --json or --format")
+    if as_json:
+        show = formatter("json", False)
+    elif show is None:
+        show = formatter(None, sys.stdout.isatty())
+    if group is not None and partition is not None:
+        raise click.UsageError("a group shares out the partitions itself: give --group or --partition")
+    start = start or Start(Origin.LATEST if follow and group is None else Origin.EARLIEST)
+    if follow and sys.stderr.isatty():
+        click.echo(f"Waiting for messages in {topic}; Ctrl-C ends.", err=True)
+    if group is not None:
+        from penstock.cli.subscribe.group import subscribe_in_group
+
+        subscribe_in_group(
+            bootstrap, topic, group, start=start, count_max=count_max, follow=follow, show=show, write=_write
+        )
+        return
+    run(_subscribe(bootstrap, topic, start, partition, count_max, follow, show))
+
+
+async def _subscribe(
+    bootstrap: str,
+    topic: str,
+    start: Start,
+    partition: int | None,
+    count_max: int | None,
+    follow: bool,
+    show: Formatter,
+) -> None:
+    async with KafkaClient(bootstrap, rng=Random()) as client:
+        info = await client.topic(topic)
+        names = info.names if partition is None else [info.partition(partition).name]
+        held = await ranges(client, names)
+        # What is trimmed away while it is read is gone; the rest is still wanted.
+        consumer = Consumer(client, ConsumerSettings(skip_trimmed=True))
+        consumer.assign(await resolve(client, start, held))
+        ends = {} if follow else {name: span.end for name, span in held.items()}
+        left = sys.maxsize if count_max is None else count_max
+        try:
+            while left > 0:
+                for name in consumer.assigned:
+                    if name in ends and consumer.position(name) >= ends[name]:
+                        consumer.drop(name)
+                if not consumer.assigned:
+                    break
+                found = [
+                    (name, record)
+                    for name, record in await consumer.poll()
+                    if follow or record.offset < ends[name]  # what came since was not asked for
+                ][:left]
+                left -= len(found)
+                if found:
+                    _write(b"".join([show(name, record) for name, record in found]))
+        finally:
+            await consumer.close()
+
+
+def _write(data: bytes) -> None:
+    out = sys.stdout.buffer
+    out.write(data)
+    out.flush()

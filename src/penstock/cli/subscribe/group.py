@@ -1,0 +1,63 @@
+"""`penstock subscribe --group`: messages as a member of a consumer group, each committed once it is shown."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.api.core.cluster_lookup import From
+from penstock.api.sync.connection import connect
+from penstock.cli.message_output import Formatter
+from penstock.client.offsets import Origin, Start
+from penstock.foundation.ids import TopicPartition
+from penstock.records.build import Record
+
+IDLE_S: Final = 2.0
+"""Without --follow a member is at the end when nothing has come for so long."""
+
+
+def subscribe_in_group(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    *,
+    start: Start,
+    count_max: int | None,
+    follow: bool,
+    show: Formatter,
+    write: Callable[[bytes], None],
+) -> None:
+    """Read as a member until there is no more, or enough, or somebody interrupts: then leave, and keep the place."""
+    with (
+        connect(bootstrap, client_id="penstock-cli") as mq,
+        mq.subscribe(
+            topic,
+            group=group,
+            delivery="at-least-once",
+            from_=_place(start),
+            limit=count_max,
+            idle_timeout_s=None if follow else IDLE_S,
+        ) as messages,
+    ):
+        for message in messages:
+            record = Record(
+                key=message.key,
+                value=message.value,
+                headers=message.headers,
+                timestamp_ms=message.timestamp_ms,
+                offset=message.offset,
+            )
+            write(show(TopicPartition(message.topic, message.partition), record))
+            message.done()
+
+
+def _place(start: Start) -> From:
+    match start.origin:
+        case Origin.LATEST:
+            return "latest"
+        case Origin.OFFSET:
+            return start.value
+        case Origin.BACK:
+            return -start.value
+        case Origin.TIME:
+            return datetime.fromtimestamp(start.value / 1000, UTC)
+    return "earliest"

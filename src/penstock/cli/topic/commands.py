@@ -1,0 +1,293 @@
+"""`penstock topic`: topics made, listed, described, altered, deleted and trimmed."""
+
+import contextlib
+from random import Random
+
+import click
+
+from penstock.cli.common import (
+    Pairs,
+    bootstrap_option,
+    echo_json,
+    echo_table,
+    json_option,
+    parse_pairs,
+    parse_time,
+    plural,
+    run,
+)
+from penstock.cli.deletion import ask_first, delete_each
+from penstock.cli.topic.describe import describe
+from penstock.client.admin import DEFAULT, TO_THE_END, Admin
+from penstock.client.cluster import KafkaClient
+from penstock.client.errors import ServerError
+from penstock.client.offsets import Range, list_offsets, ranges
+from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicPartition
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter, delete and trim topics.
+
+    \b
+    Examples:
+      penstock topic create orders --partitions 3
+      penstock topic list
+      penstock topic describe orders
+    """
+
+
+topic.add_command(describe)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many partitions.  [the cluster's default]")
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 32767), help="Replicas a partition.  [the cluster's default]"
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A setting. Repeat for more.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Be content if the topic is there already.")
+@bootstrap_option
+@json_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: Pairs,
+    if_not_exists: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Make a topic.
+
+    \b
+    Examples:
+      penstock topic create orders --partitions 3
+      penstock topic create clicks --config retention.ms=3600000 --config compression.type=zstd
+      penstock topic create cache --config storage=memory --if-not-exists
+    """
+
+    async def work() -> tuple[int, int, bool]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            admin = Admin(client)
+            try:
+                made = await admin.create(
+                    name,
+                    partitions=partitions or DEFAULT,
+                    replication_factor=replication_factor or DEFAULT,
+                    configs=dict(configs),
+                )
+            except ServerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                    raise
+                known = await admin.topic(name)
+                return len(known.partitions), len(known.partitions[0].replicas), False
+            return *made, True
+
+    count, replicas, created = run(work())
+    if as_json:
+        echo_json({"topic": name, "partitions": count, "replication_factor": replicas, "created": created})
+    else:
+        verb = "created topic" if created else "there is already a topic"
+        click.echo(f"{verb} {name}: {plural(count, 'partition')}, {plural(replicas, 'replica')} each")
+
+
+@topic.command(name="list")
+@click.option("--internal", is_flag=True, help="Also the cluster's own topics.")
+@bootstrap_option
+@json_option
+def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
+    """List topics.
+
+    \b
+    Examples:
+      penstock topic list
+      penstock topic list --internal --json
+    """
+
+    async def work() -> list[dict[str, object]]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            return [
+                {
+                    "topic": known.name,
+                    "partitions": len(known.partitions),
+                    "replication_factor": max(
+                        (len(entry.replicas) for entry in known.partitions.values()), default=0
+                    ),
+                    "internal": known.is_internal,
+                }
+                for known in await Admin(client).topics()
+                if internal or not known.is_internal
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            echo_json(row)
+    elif rows:
+        columns = ["topic", "partitions", "replication_factor"] + (["internal"] if internal else [])
+        header = {
+            "topic": "TOPIC",
+            "partitions": "#PARTITIONS",
+            "replication_factor": "#REPLICAS",
+            "internal": "INTERNAL",
+        }
+        shown = [[_yes_no(row[column]) for column in columns] for row in rows]
+        echo_table([header[column] for column in columns], shown)
+    else:
+        click.echo("There are no topics yet; make one with `penstock topic create NAME`.", err=True)
+
+
+def _yes_no(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="A setting. Repeat for more.",
+)
+@click.option(
+    "--delete-config", "deleted", multiple=True, metavar="NAME", help="A setting to bring back to its default."
+)
+@click.option("--partitions", type=click.IntRange(1), help="Grow to this many partitions.")
+@bootstrap_option
+@json_option
+def alter(
+    name: str, configs: Pairs, deleted: tuple[str, ...], partitions: int | None, bootstrap: str, as_json: bool
+) -> None:
+    """Change a topic's settings, or give it more partitions.
+
+    Settings that are not named stay as they are. Partitions can be added, never taken away; keys may land in other
+    partitions from then on.
+
+    \b
+    Examples:
+      penstock topic alter orders --config retention.ms=86400000
+      penstock topic alter orders --delete-config retention.ms --partitions 6
+    """
+    if not configs and not deleted and partitions is None:
+        raise click.UsageError("nothing to change: give --config, --delete-config or --partitions")
+
+    async def work() -> None:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            admin = Admin(client)
+            if configs or deleted:
+                await admin.alter(name, configs=dict(configs), delete=deleted)
+            if partitions is not None:
+                try:
+                    await admin.grow(name, partitions)
+                except ServerError as error:
+                    done = "the settings were changed, the partitions were not: " if configs or deleted else ""
+                    raise ServerError(error.code, f"{done}{error}") from error
+
+    run(work())
+    if as_json:
+        echo_json({"topic": name, "set": dict(configs), "deleted": list(deleted), "partitions": partitions})
+        return
+    changes = [f"{key}={value}" for key, value in configs] + [f"{key} back to its default" for key in deleted]
+    changes += [plural(partitions, "partition")] if partitions is not None else []
+    click.echo(f"changed topic {name}: {', '.join(changes)}")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Delete topics with everything in them. Asks first; where nobody can be asked, --yes is needed.
+
+    \b
+    Examples:
+      penstock topic delete orders
+      penstock topic delete test-1 test-2 --yes
+    """
+    them = "it" if len(names) == 1 else "them"
+    ask_first(f"Delete {', '.join(names)} with everything in {them}?", yes)
+    delete_each("topic", names, lambda client, name: Admin(client).delete(name), bootstrap, as_json)
+
+
+def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, int]:
+    if value == "end":
+        return "end", TO_THE_END
+    if value.isdecimal():
+        return "offset", int(value)
+    with contextlib.suppress(ValueError):
+        return "time", parse_time(value)
+    raise click.BadParameter(
+        f"{value!r} is no offset, no time like 2026-01-31T12:00:00Z or @1767225600000, and not end"
+    )
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="What to keep begins here."
+)
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@json_option
+def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Drop the oldest messages of a topic for good. Asks first; where nobody can be asked, --yes is needed.
+
+    A whole number is an offset, and offsets belong to one partition: a topic with several needs --partition then.
+    A time is RFC 3339, or milliseconds since 1970 after an @: what is older goes. `end` drops all there is.
+
+    \b
+    Examples:
+      penstock topic trim orders --before 1000 --partition 0
+      penstock topic trim orders --before 2026-01-31T12:00:00Z
+      penstock topic trim orders --before end --yes
+    """
+    kind, value = before
+
+    async def plan() -> tuple[dict[TopicPartition, int], int]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            known = await client.topic(name)
+            names = known.names if partition is None else [known.partition(partition).name]
+            if kind == "offset" and len(names) > 1:
+                raise click.UsageError(
+                    f"topic {name} has {len(names)} partitions, an offset belongs to one: say which with --partition"
+                )
+            offsets = dict.fromkeys(names, value)
+            if kind == "time":
+                found = await list_offsets(client, names, value)
+                # Nothing is that late: all of it is older, and goes.
+                offsets = {entry: found[entry].offset if found[entry].offset >= 0 else TO_THE_END for entry in names}
+            held = {} if yes else await ranges(client, names)
+            return offsets, sum(_dropped(offsets[entry], found) for entry, found in held.items())
+
+    async def work(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        async with KafkaClient(bootstrap, rng=Random()) as client:
+            return await Admin(client).trim(offsets)
+
+    offsets, count = run(plan())
+    ask_first(f"Drop {plural(count, 'message')} of topic {name} for good?", yes)
+    left = run(work(offsets))
+    if as_json:
+        for entry, start in sorted(left.items()):
+            echo_json({"topic": name, "partition": entry.partition, "start_offset": start})
+    else:
+        rows = [(name, entry.partition, start) for entry, start in sorted(left.items())]
+        echo_table(["TOPIC", "#PARTITION", "#STARTS AT"], rows)
+
+
+def _dropped(before: int, found: Range) -> int:
+    """How many messages at most lie before an offset."""
+    return max(0, (found.end if before == TO_THE_END else min(before, found.end)) - found.start)

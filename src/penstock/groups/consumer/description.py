@@ -1,0 +1,53 @@
+"""A consumer group as ConsumerGroupDescribe shows it."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.cluster.image import ClusterImage
+from penstock.groups.consumer.members import Member, TopicIdPartition, by_topic
+from penstock.groups.consumer.state import GroupState
+from penstock.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
+from penstock.wire.messages.consumer_group_describe import Member as DescribedMember
+
+SPEAKS_CLASSIC: Final = 0
+SPEAKS_CONSUMER: Final = 1
+
+
+def describe_group(group_id: str, state: GroupState, image: ClusterImage, assignor: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=0,
+        group_id=group_id,
+        group_state=state.name,
+        group_epoch=state.epoch,
+        assignment_epoch=state.target_epoch,
+        assignor_name=assignor,
+        members=[_member(state.members[member_id], state, image) for member_id in sorted(state.members)],
+    )
+
+
+def _member(member: Member, state: GroupState, image: ClusterImage) -> DescribedMember:
+    return DescribedMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        # What it has to give up is its own until it does.
+        assignment=_assignment({**member.assigned, **member.revoking}, image),
+        target_assignment=_assignment(state.targets.get(member.member_id, ()), image),
+        member_type=SPEAKS_CONSUMER if member.classic is None else SPEAKS_CLASSIC,
+    )
+
+
+def _assignment(places: Iterable[TopicIdPartition], image: ClusterImage) -> Assignment:
+    """Topics that are gone have no names, and are left out."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=image.shown[topic_id].name, partitions=numbers)
+            for topic_id, numbers in by_topic(places).items()
+            if topic_id in image.shown
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Committed offsets of groups: commit, fetch, delete, expiration."""

@@ -1,0 +1,144 @@
+"""What Spark fails with, as cause and cure. A person who runs a pipeline sees one sentence, not a stack trace."""
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.foundation.errors import PenstockError
+from penstock.spark.query_start import WORKER_LATE
+
+
+class PipelineFailed(PenstockError):
+    """A pipeline that was running, or about to, and cannot go on."""
+
+
+class _Known(NamedTuple):
+    pattern: re.Pattern[str]
+    cause: str
+    """May use the groups of the pattern."""
+    cure: str
+
+
+def _known(pattern: str, cause: str, cure: str) -> _Known:
+    return _Known(re.compile(pattern, re.DOTALL), cause, cure)
+
+
+_MEMORY: Final = "give it more with `-o 'spark={spark.driver.memory: 4g}'`, or read less at a time with max_rows"
+_CHECKPOINT: Final = "go on with the pipeline as it was, or start anew with `-o checkpoint=ANOTHER_FOLDER`"
+_KNOWN: Final = (
+    _known(r"OutOfMemoryError|Java heap space|GC overhead limit", "Spark ran out of memory", _MEMORY),
+    _known(
+        r"Python worker exited unexpectedly|Python worker process terminated",
+        "a Python worker of Spark died",
+        _MEMORY,
+    ),
+    _known(
+        r"Answer from Java side is empty|Error while sending or receiving|Connect(?:ion)?Refused|Connection refused",
+        "the Java that Spark runs in is gone, most often for lack of memory",
+        _MEMORY,
+    ),
+    _known(
+        WORKER_LATE,
+        "a Python worker of Spark did not start in time",
+        "run it again when the machine is less busy: it goes on where it was",
+    ),
+    _known(r"No space left on device", "the disk is full", "make room, or move spark.local.dir and the checkpoint"),
+    _known(
+        r"\[UNRESOLVED_COLUMN[^\]]*\][^`]*`(.+?)` cannot be resolved\. Did you mean one of the following\? \[(.+?)\]",
+        "there is no column {0}; most like it are {1}",
+        "correct the SQL or the schema",
+    ),
+    _known(
+        r"\[UNRESOLVED_COLUMN[^\]]*\][^`]*`(.+?)` cannot be resolved",
+        "there is no column {0}",
+        "correct the SQL or the schema",
+    ),
+    _known(
+        r"\[TABLE_OR_VIEW_NOT_FOUND\][^`]*`(.+?)` cannot be found",
+        "the SQL names a table {0} that is none of the sources",
+        "add it to sources, or use one of their names",
+    ),
+    _known(r"\[PARSE_SYNTAX_ERROR\] (.+?)(?: SQLSTATE|\n)", "the SQL cannot be read: {0}", "correct it"),
+    _known(
+        r"There are \[?(\d+)\]? sources in the checkpoint offsets and now there are \[?(\d+)\]? sources",
+        "the checkpoint belongs to a pipeline with {0} sources, and this one has {1}",
+        _CHECKPOINT,
+    ),
+    _known(
+        r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_\w*SCHEMA|Provided (?:key|value) schema does not match",
+        "the checkpoint holds the state of another query",
+        _CHECKPOINT,
+    ),
+    _known(
+        r"All masters are unresponsive|Could not parse Master URL",
+        "Spark's master does not answer",
+        "correct --master",
+    ),
+    _known(
+        r"ExecutorLostFailure|Remote RPC client disassociated",
+        "executors of Spark were lost",
+        "run it again: it goes on where it was",
+    ),
+)
+_OURS: Final = re.compile(r"(?:^|\n|\s)penstock(?:\.\w+)+: (.+?)(?=\n|$)")
+_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?= SQLSTATE|\n|$)")
+_PYTHON: Final = re.compile(r"\n(\w+(?:\.\w+)*(?:Error|Exception)): (.+?)(?=\n|$)")
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (?=(.+?)(?: SQLSTATE|\n|$))")  # one may stand in another
+_WRAPPERS: Final = (
+    "STREAM_FAILED",
+    "PYTHON_DATA_SOURCE_ERROR",
+    "PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR",
+    "FOREACH",
+)
+
+
+def explain(error: BaseException, log: Path | None = None) -> PipelineFailed:
+    """The one sentence; `log` has the rest."""
+    where = f"; {log} has the details" if log else ""
+    return PipelineFailed(sentence(_text(error)) + where)
+
+
+def sentence(said: str) -> str:
+    """
+    >>> sentence("[TABLE_OR_VIEW_NOT_FOUND] The table or view `order` cannot be found. Verify ...")
+    'the SQL names a table order that is none of the sources; add it to sources, or use one of their names'
+    """
+    ours = _OURS.findall(said)
+    if ours:
+        return str(ours[-1]).strip()  # our own errors name the cure already
+    raised = _RAISED.search(said)
+    if raised:
+        return raised[1].strip()
+    for known in _KNOWN:
+        found = known.pattern.search(said)
+        if found:
+            groups = [group.replace("`", "").rstrip(".") for group in found.groups()]
+            return f"{known.cause.format(*groups)}; {known.cure}"
+    python = _PYTHON.findall(said)
+    if python:
+        kind, message = python[-1]
+        return f"{kind.rpartition('.')[2]}: {message.strip()}"
+    for condition, message in _CONDITION.findall(said):
+        if not condition.startswith(_WRAPPERS):
+            return str(message).strip()
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else "Spark failed without a word"
+
+
+def _text(error: BaseException) -> str:
+    """What an error and those that caused it say, without Java's stack."""
+    parts = []
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, PenstockError):
+            parts.append(f"\n{type(seen).__module__}.{type(seen).__name__}: {' '.join(seen.message.split())}\n")
+        else:
+            parts.append(f"{_heading(seen)}{str(seen).partition('JVM stacktrace:')[0]}")
+        seen = seen.__cause__
+    return "\n".join(parts)
+
+
+def _heading(error: BaseException) -> str:
+    """Python's own errors are told by their kind; Spark's say all there is."""
+    module = type(error).__module__
+    return "" if module.startswith(("pyspark", "py4j")) else f"\n{type(error).__name__}: "

@@ -1,0 +1,56 @@
+"""Dead letters: which queues may have which as their dead-letter queue."""
+
+import json
+from typing import Final
+
+from penstock.cluster.queues import QueueSettings
+from penstock.sqs import errors
+from penstock.sqs.call import Call
+from penstock.sqs.errors import SqsError
+from penstock.sqs.namespaces import Namespace
+from penstock.sqs.queue_names import parts_of_arn
+
+SHOWN_CHARS_MAX: Final = 1000
+
+
+def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -> None:
+    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it.
+
+    `policy`: its text, which the error repeats.
+    """
+    if settings.redrive is None:
+        return
+
+    def refusal(reason: str) -> SqsError:
+        return errors.invalid_parameter("RedrivePolicy", policy[:SHOWN_CHARS_MAX], reason)
+
+    own, space = call.space, _target_space(call, policy)
+    if call.caller is not None and space.owner != own.owner:
+        raise refusal("Dead-letter target owner should be same as the source.")
+    if space.region != own.region:
+        raise refusal("Dead-letter target must be in same region as the source.")
+    target = call.service.queue(settings.redrive.queue)
+    if target is None:
+        told = refusal("Dead letter target does not exist.")
+        raise errors.UnknownQueue(settings.redrive.queue, told.fault, told.message)
+    if target.name == name:
+        raise refusal("A queue cannot be its own dead letter target.")
+    if target.settings.is_fifo != settings.is_fifo:
+        raise refusal("Dead-letter queue must be same type of queue as the source.")
+    if not target.settings.redrive_allow.allows(name):
+        raise refusal("Queue does not have permission to use this dead letter target.")
+
+
+def _target_space(call: Call, policy: str) -> Namespace:
+    """The account and the region that a RedrivePolicy, which has been read before, sends dead letters to."""
+    parts = parts_of_arn(json.loads(policy)["deadLetterTargetArn"])
+    return call.space if parts is None else call.space_in_arn(parts)
+
+
+def has_sources(call: Call, name: str) -> bool:
+    """Whether dead letters of any queue come to a queue."""
+    image = call.service.image
+    return any(
+        queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics
+        for queue in image.queues.values()
+    )
